@@ -1,0 +1,89 @@
+# Everything a developer runs. `make help` lists it.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+# One profile for tests, benches and the wheel: most dependencies are built once.
+CARGO_FLAGS := --release --locked
+# Stamps: a second `make test` with nothing changed neither installs nor builds anything.
+DEPS    := $(VENV)/.deps
+NATIVE  := $(VENV)/.native
+LOOM_DIR := target/loom
+ACTIONLINT := v1.7.12
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.proto' -o -name 'Cargo.toml')
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-rust test-python loom soak verify lint fix bench coverage doc wheel clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(NATIVE) ## Tell the story of a zombie that is refused
+	@$(BIN)/laminar demo
+
+test: test-rust test-python ## Build everything and run all tests
+
+test-rust: $(DEPS) loom
+	cargo test $(CARGO_FLAGS) --workspace --exclude laminar-py
+
+test-python: $(NATIVE)
+	$(BIN)/python -m pytest
+	$(BIN)/python -m mypy.stubtest laminar._native --concise --mypy-config-file pyproject.toml
+
+# Loom replaces the atomics of the whole build, so it has a folder of its own.
+loom: ## Explore every order of the guard's atomic operations
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) cargo test $(CARGO_FLAGS) -p laminar-core --lib loom_tests
+
+# The cases a property is tried with; the seed of a failure is kept by proptest and hypothesis and tried first again.
+soak: $(NATIVE) ## The property tests with a hundred times the cases
+	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core --test 'prop_*'
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/test_properties.py --timeout 3600
+
+verify: lint test doc ## All checks, changing nothing: format, lints, types, tests, docs
+
+lint: $(DEPS) $(NATIVE)
+	cargo fmt --all --check
+	PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@command -v go >/dev/null || { echo "actionlint needs Go: install it to check .github/workflows" >&2; exit 1; }
+	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+
+fix: $(DEPS) ## Format, and mend what the linters can
+	cargo fmt --all
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+doc: ## Build the Rust documentation; warnings are errors
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core
+
+bench: $(NATIVE) ## Run the benches and print them beside their budgets
+	cargo bench --locked -p laminar-benches
+	$(BIN)/python benches/python_bench.py target/python_bench.json
+	$(BIN)/python benches/table.py target/criterion target/python_bench.json
+
+coverage: $(DEPS) ## Lines covered, at least 80 % in each crate and in Python
+	$(BIN)/python scripts/coverage.py
+
+wheel: $(DEPS) ## Build the wheel into dist/
+	$(BIN)/maturin build --release --out dist
+
+clean: ## Remove everything that was built
+	rm -rf target dist $(VENV)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "laminar needs Python 3.10 or newer; set PYTHON=" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(DEPS): pyproject.toml $(VENV)/bin/python
+	@command -v cargo >/dev/null || { echo "laminar needs Rust: install it with rustup" >&2; exit 1; }
+	$(BIN)/python scripts/requirements.py > $(VENV)/requirements.txt
+	$(BIN)/pip install --quiet -r $(VENV)/requirements.txt
+	@touch $@
+
+# Python sources are used in place; only Rust needs a build.
+$(NATIVE): $(DEPS) $(RUST_SOURCES)
+	PIP_QUIET=1 $(BIN)/maturin develop --release --quiet
+	@touch $@
