@@ -63,6 +63,15 @@ pub(crate) fn epoch(value: &Bound<'_, PyAny>) -> PyResult<Epoch> {
     Epoch::new(number(value, "epoch", 1, u64::MAX)?).map_err(to_py)
 }
 
+/// What a guard and its labels are made of.
+pub(crate) fn held(
+    partition_id: &Bound<'_, PyAny>,
+    at: &Bound<'_, PyAny>,
+    node_id: &Bound<'_, PyAny>,
+) -> PyResult<(PartitionId, Epoch, NodeId)> {
+    Ok((partition(partition_id)?, epoch(at)?, node(node_id)?))
+}
+
 /// The pair `(node, epoch)`, as a tuple or, as JSON has it, a list.
 pub(crate) fn owner_epoch(value: &Bound<'_, PyAny>) -> PyResult<OwnerEpoch> {
     let message = |shown| format!("owner is {shown}; it must be a pair (node, epoch)");

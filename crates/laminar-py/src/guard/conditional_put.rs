@@ -32,8 +32,7 @@ impl ConditionalPut {
         epoch: &Bound<'_, PyAny>,
         node_id: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let (partition_id, epoch, node_id) =
-            (args::partition(partition_id)?, args::epoch(epoch)?, args::node(node_id)?);
+        let (partition_id, epoch, node_id) = args::held(partition_id, epoch, node_id)?;
         Ok(Self { put: Put { partition_id, epoch, node_id } })
     }
 
@@ -70,8 +69,7 @@ impl ConditionalPut {
     }
 
     fn __hash__(&self) -> u64 {
-        let (partition, epoch, node) = self.key();
-        epoch.wrapping_mul(31).wrapping_add(node).wrapping_mul(31).wrapping_add(partition.into())
+        super::hash_of(self.key())
     }
 
     fn __repr__(&self) -> String {

@@ -19,6 +19,11 @@ use crate::gate::detached;
 use crate::ids_array;
 use crate::metadata::DeltaMetadata;
 
+/// The hash of partition, epoch and node.
+fn hash_of((partition, epoch, node): (u32, u64, u64)) -> u64 {
+    epoch.wrapping_mul(31).wrapping_add(node).wrapping_mul(31).wrapping_add(partition.into())
+}
+
 /// From this many guards on a refresh is worth letting other threads run.
 const GUARDS_HEAVY: usize = 256;
 
@@ -55,8 +60,7 @@ impl PartitionGuard {
         epoch: &Bound<'_, PyAny>,
         node_id: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let (partition, epoch, node) =
-            (args::partition(partition_id)?, args::epoch(epoch)?, args::node(node_id)?);
+        let (partition, epoch, node) = args::held(partition_id, epoch, node_id)?;
         let guard = Guard::new(partition, epoch, node).map_err(to_py)?;
         Ok(Self { shared: Shared::new(guard) })
     }
@@ -117,8 +121,7 @@ impl PartitionGuard {
 
     fn __hash__(&self) -> u64 {
         // Equal guards have the same key; whether they are fresh may change, so it stays out.
-        let (partition, epoch, node) = self.key();
-        epoch.wrapping_mul(31).wrapping_add(node).wrapping_mul(31).wrapping_add(partition.into())
+        hash_of(self.key())
     }
 
     fn __repr__(&self) -> String {
