@@ -14,7 +14,7 @@ ACTIONLINT := v1.7.12
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.proto' -o -name 'Cargo.toml')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python loom soak verify lint fix bench coverage doc wheel clean
+.PHONY: help demo test test-rust test-python loom soak verify lint fix bench bench-peers coverage doc wheel clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,8 @@ loom: ## Explore every order of the guard's atomic operations
 
 # The cases a property is tried with; the seed of a failure is kept by proptest and hypothesis and tried first again.
 soak: $(NATIVE) ## The property tests with a hundred times the cases
-	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core --test 'prop_*'
+	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core -p laminar-aof --test 'prop_*'
+	LAMINAR_CRASH_ROUNDS=5000 cargo test $(CARGO_FLAGS) -p laminar-aof --test crash
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/test_properties.py --timeout 3600
 
 verify: lint test doc ## All checks, changing nothing: format, lints, types, tests, docs
@@ -57,12 +58,15 @@ fix: $(DEPS) ## Format, and mend what the linters can
 	$(BIN)/ruff format .
 
 doc: ## Build the Rust documentation; warnings are errors
-	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core -p laminar-aof
 
 bench: $(NATIVE) ## Run the benches and print them beside their budgets
 	cargo bench --locked -p laminar-benches
 	$(BIN)/python benches/python_bench.py target/python_bench.json
 	$(BIN)/python benches/table.py target/criterion target/python_bench.json
+
+bench-peers: ## Measure beside raft-engine and the bare disk, in one run
+	cargo run $(CARGO_FLAGS) -p laminar-benches --features peers --bin aof-peers
 
 coverage: $(DEPS) ## Lines covered, at least 80 % in each crate and in Python
 	$(BIN)/python scripts/coverage.py

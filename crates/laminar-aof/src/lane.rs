@@ -1,0 +1,278 @@
+//! A lane: the logs of one durability, written and synced in rounds.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::committer::Shared;
+use crate::config::Durability;
+use crate::error::{AofError, FileOperation};
+use crate::log::Log;
+
+/// Yields without another caller coming back after which the committer stops waiting for more.
+const GATHER_PATIENCE: u32 = 100;
+
+pub(crate) struct Lane {
+    durability: Durability,
+    shared: Weak<Shared>,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// Appends since the last round began.
+    appends: AtomicUsize,
+    /// Whether somebody asked for a sync now.
+    sync_wanted: AtomicBool,
+    worker: Mutex<Worker>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Logs with something pending, each once.
+    ready: Vec<Arc<Log>>,
+    stopped: bool,
+}
+
+/// What goes on from round to round. Whoever has it runs the next one.
+#[derive(Default)]
+struct Worker {
+    /// Appends in the round before, which is how many are expected in the next.
+    expected: usize,
+    /// Logs that were written and not synced, each once.
+    unsynced: Vec<Arc<Log>>,
+    /// Logs whose synced mark is to be raised when they have been idle since then.
+    unmarked: Vec<(Duration, Arc<Log>)>,
+    /// When the first of `unsynced` was written.
+    unsynced_since: Duration,
+}
+
+impl Lane {
+    pub(crate) fn new(durability: Durability, shared: Weak<Shared>) -> Arc<Self> {
+        Arc::new(Self {
+            durability,
+            shared,
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            appends: AtomicUsize::new(0),
+            sync_wanted: AtomicBool::new(false),
+            worker: Mutex::default(),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn worker(&self) -> MutexGuard<'_, Worker> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a log that has something pending.
+    pub(crate) fn submit(&self, log: Arc<Log>, wake: bool) {
+        let mut queue = self.queue();
+        queue.ready.push(log);
+        drop(queue);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn count_append(&self) {
+        // ORDER: relaxed, it is a hint for how long to gather.
+        self.appends.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The next round syncs, also in the background.
+    pub(crate) fn want_sync(&self) {
+        // ORDER: release and acquire, so that the round that sees it also sees what was asked for before.
+        self.sync_wanted.store(true, Ordering::Release);
+    }
+
+    /// Runs a round on the thread of a caller that waits, if nobody else does and nobody else is expected.
+    pub(crate) fn assist(&self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if shared.manual {
+            self.want_sync();
+            return shared.step();
+        }
+        if self.durability == Durability::Synced
+            && let Ok(mut worker) = self.worker.try_lock()
+            && worker.expected <= 1
+        {
+            worker.round(self, &shared);
+            if self.queue().ready.is_empty() {
+                return;
+            }
+        }
+        self.wake.notify_one();
+    }
+
+    /// The thread of this lane.
+    pub(crate) fn run(&self) {
+        let mut timeout = None;
+        loop {
+            let stopped = self.wait_for_work(timeout);
+            let Some(shared) = self.shared.upgrade() else { return };
+            let mut worker = self.worker();
+            worker.round(self, &shared);
+            worker.tick(self, &shared);
+            timeout = worker.next_deadline(&shared);
+            if stopped && self.queue().ready.is_empty() {
+                worker.sync(self, &shared);
+                return;
+            }
+        }
+    }
+
+    fn wait_for_work(&self, timeout: Option<Duration>) -> bool {
+        let idle = |queue: &mut Queue| queue.ready.is_empty() && !queue.stopped;
+        let queue = self.queue();
+        let queue = match timeout {
+            Some(timeout) => {
+                self.wake.wait_timeout_while(queue, timeout, idle).unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.wake.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner),
+        };
+        queue.stopped
+    }
+
+    /// Runs a round if there is work for one; says whether there was.
+    pub(crate) fn round_if_ready(&self) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let mut worker = self.worker();
+        let sync_wanted = self.sync_wanted.load(Ordering::Acquire) && !worker.unsynced.is_empty();
+        let ready = sync_wanted || !self.queue().ready.is_empty();
+        if ready {
+            worker.round(self, &shared);
+        }
+        ready
+    }
+
+    /// Does what is due by the clock.
+    pub(crate) fn tick(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            self.worker().tick(self, &shared);
+        }
+    }
+
+    /// Drops a log that is being closed; waits for the round under way.
+    pub(crate) fn forget(&self, log: &Log) {
+        let mut worker = self.worker();
+        worker.unsynced.retain(|other| other.uid != log.uid);
+        worker.unmarked.retain(|(_, other)| other.uid != log.uid);
+        self.queue().ready.retain(|other| other.uid != log.uid);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.queue().stopped = true;
+        self.wake.notify_all();
+    }
+
+    /// Waits a moment for the callers of the last round, who come back together: one sync then serves them all.
+    fn gather(&self, expected: usize, yields_max: u32) {
+        let (mut seen, mut patience) = (0, GATHER_PATIENCE);
+        for _ in 0..yields_max {
+            let waiting = self.appends.load(Ordering::Relaxed);
+            if waiting >= expected || patience == 0 {
+                return;
+            }
+            patience = if waiting > seen { GATHER_PATIENCE } else { patience - 1 };
+            seen = waiting;
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Worker {
+    /// Writes everything that waits, and syncs it where that is due.
+    fn round(&mut self, lane: &Lane, shared: &Shared) {
+        if self.expected > 1 && lane.durability == Durability::Synced {
+            lane.gather(self.expected, shared.config.gather_yields_max);
+        }
+        let sync_wanted = lane.sync_wanted.swap(false, Ordering::Acquire);
+        let ready = std::mem::take(&mut lane.queue().ready);
+        self.expected = lane.appends.swap(0, Ordering::Relaxed);
+        let now = shared.fs.now();
+        for log in ready {
+            if !log.write_pending() {
+                continue;
+            }
+            if self.unsynced.is_empty() {
+                self.unsynced_since = now;
+            }
+            if lane.durability == Durability::Synced
+                || !self.unsynced.iter().any(|other| other.uid == log.uid)
+            {
+                self.unsynced.push(log);
+            }
+            if self.unsynced.len() >= shared.config.unsynced_files_max as usize {
+                self.sync(lane, shared);
+            }
+        }
+        let due =
+            shared.config.background_sync_interval.saturating_sub(now.saturating_sub(self.unsynced_since));
+        if sync_wanted || lane.durability == Durability::Synced || due.is_zero() {
+            self.sync(lane, shared);
+        }
+    }
+
+    /// Syncs every log that was written, and tells who waits.
+    fn sync(&mut self, lane: &Lane, shared: &Shared) {
+        let logs = std::mem::take(&mut self.unsynced);
+        let many = logs.len() >= shared.config.sync_all_files_min as usize;
+        if !(many && lane.durability == Durability::Background && sync_devices(shared, &logs)) {
+            logs.iter().for_each(|log| log.sync_written());
+        }
+        let now = shared.fs.now();
+        for log in logs {
+            self.unmarked.retain(|(_, other)| other.uid != log.uid);
+            self.unmarked.push((now, log));
+        }
+    }
+
+    /// Raises marks and syncs in the background, where the time has come.
+    fn tick(&mut self, lane: &Lane, shared: &Shared) {
+        let now = shared.fs.now();
+        let idle = shared.config.mark_idle;
+        let due = self.unmarked.iter().take_while(|(since, _)| now.saturating_sub(*since) >= idle).count();
+        for (_, log) in self.unmarked.drain(..due) {
+            // Its outcome is that of the log: whoever appends next learns of it.
+            drop(log.raise_mark(false));
+        }
+        let unsynced_for = now.saturating_sub(self.unsynced_since);
+        if !self.unsynced.is_empty() && unsynced_for >= shared.config.background_sync_interval {
+            self.sync(lane, shared);
+        }
+    }
+
+    /// How long until something is due.
+    fn next_deadline(&self, shared: &Shared) -> Option<Duration> {
+        let now = shared.fs.now();
+        let mark = self.unmarked.first().map(|(since, _)| *since + shared.config.mark_idle);
+        let sync =
+            (!self.unsynced.is_empty()).then(|| self.unsynced_since + shared.config.background_sync_interval);
+        mark.into_iter().chain(sync).min().map(|at| at.saturating_sub(now))
+    }
+}
+
+/// Syncs whole devices in place of many files; false if that cannot be done here.
+fn sync_devices(shared: &Shared, logs: &[Arc<Log>]) -> bool {
+    let mut devices: Vec<u64> = logs.iter().map(|log| log.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    for device in devices {
+        let begun = shared.fs.now();
+        let outcome = shared.fs.sync_device(device);
+        shared.stats.synced(shared.fs.now().saturating_sub(begun));
+        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::Unsupported) {
+            return false;
+        }
+        let outcome = outcome.map_err(Arc::new);
+        for log in logs.iter().filter(|log| log.device == device) {
+            log.device_synced(outcome.clone().map_err(|source| AofError::Io {
+                operation: FileOperation::SyncAll,
+                path: log.folder.dir.clone(),
+                source,
+            }));
+        }
+    }
+    true
+}

@@ -1,0 +1,207 @@
+//! Reads a segment that has no trailer: every record is verified, and what follows the last good one is judged.
+
+use std::collections::VecDeque;
+
+use crate::chunks::Chunks;
+use crate::error::AofError;
+use crate::format::{
+    ALIGNMENT, DATA_START, GROUP_HEADER_BYTES, GroupHeader, IndexEntry, Mismatch, SegmentHeader,
+    decode_record,
+};
+use crate::fs::OpenFile;
+use crate::recover::CutTail;
+use crate::segment::SegmentExtent;
+
+const SCAN_CHUNK_BYTES: u64 = 1 << 20;
+
+/// A place between two groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Boundary {
+    pub(crate) offset: u64,
+    pub(crate) sequence: u64,
+    pub(crate) chain: u32,
+}
+
+/// Where the intact records end, and what is wrong with the bytes there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) offset: u64,
+    pub(crate) sequence: u64,
+    pub(crate) mismatch: Mismatch,
+}
+
+/// What a segment holds, as far as it is intact.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) extent: SegmentExtent,
+    pub(crate) index: Vec<IndexEntry>,
+    /// Whether any group was written; if not, `extent` means nothing.
+    pub(crate) used: bool,
+    pub(crate) start: u64,
+    /// The last place at or before the synced mark.
+    pub(crate) synced: Boundary,
+    /// The highest synced mark of any group, also of those behind the stop.
+    pub(crate) mark: u64,
+    pub(crate) stop: Stop,
+    /// Whether something of this segment stands behind the intact records.
+    pub(crate) torn: bool,
+    pub(crate) closed: bool,
+}
+
+impl Scan {
+    /// Where the segment was cut.
+    pub(crate) fn cut_tail(&self, segment: u64) -> CutTail {
+        CutTail { segment, sequence: self.stop.sequence, byte: self.stop.offset }
+    }
+}
+
+/// Scans up to `limit`. A record that cannot be numbered, because the first group is bad, counts as `expected`.
+pub(crate) fn scan(
+    header: &SegmentHeader,
+    file: OpenFile,
+    limit: u64,
+    expected: u64,
+    index_interval: u64,
+) -> Result<Scan, AofError> {
+    let mut chunks = Chunks::new(file, limit, SCAN_CHUNK_BYTES);
+    let first = Boundary { offset: DATA_START, sequence: expected, chain: header.key.seed };
+    let mut scanner = Scanner {
+        header,
+        at: first,
+        index_interval,
+        boundaries: VecDeque::from([first]),
+        scan: Scan {
+            extent: SegmentExtent {
+                first: expected,
+                end: expected,
+                data_end: DATA_START,
+                chain: header.key.seed,
+            },
+            index: Vec::new(),
+            used: false,
+            start: 0,
+            synced: first,
+            mark: DATA_START,
+            stop: Stop {
+                offset: DATA_START,
+                sequence: expected,
+                mismatch: Mismatch { found: 0, expected: 0 },
+            },
+            torn: false,
+            closed: false,
+        },
+    };
+    while scanner.group(&mut chunks)? {}
+    scanner.finish(&mut chunks, limit)
+}
+
+struct Scanner<'a> {
+    header: &'a SegmentHeader,
+    at: Boundary,
+    index_interval: u64,
+    /// Ends of groups above the synced mark, and the last one at or before it.
+    boundaries: VecDeque<Boundary>,
+    scan: Scan,
+}
+
+impl Scanner<'_> {
+    /// Reads one group; says whether to go on.
+    fn group(&mut self, chunks: &mut Chunks) -> Result<bool, AofError> {
+        let at = self.at;
+        let Some(bytes) = chunks.at(at.offset, GROUP_HEADER_BYTES)? else {
+            return Ok(self.stop(Mismatch { found: 0, expected: 0 }));
+        };
+        let group = match GroupHeader::decode(bytes, &self.header.key, at.offset) {
+            Ok(group) => group,
+            Err(mismatch) => {
+                self.scan.torn = GroupHeader::was_meant(bytes, &self.header.key, at.offset, at.sequence);
+                return Ok(self.stop(mismatch));
+            }
+        };
+        let follows = !self.scan.used || group.first_sequence == at.sequence;
+        if group.chain != at.chain || !follows {
+            self.scan.torn = true;
+            return Ok(self.stop(Mismatch { found: at.chain, expected: group.chain }));
+        }
+        if !self.scan.used {
+            self.scan.used = true;
+            self.scan.extent.first = group.first_sequence;
+            self.at.sequence = group.first_sequence;
+            self.boundaries[0].sequence = group.first_sequence;
+        }
+        self.scan.mark = self.scan.mark.max(group.synced);
+        self.scan.start = group.start;
+        self.scan.closed = group.closed;
+        let body = u64::from(group.body_bytes) as usize;
+        let begin = at.offset + GROUP_HEADER_BYTES as u64;
+        self.at.offset = begin;
+        let Some(bytes) = chunks.at(begin, body)? else {
+            self.scan.torn = true;
+            return Ok(self.stop(Mismatch { found: 0, expected: group.chain }));
+        };
+        if let Err(mismatch) = self.records(&bytes[..body], group.records) {
+            self.scan.torn = true;
+            return Ok(self.stop(mismatch));
+        }
+        self.boundaries.push_back(self.at);
+        while self.boundaries.get(1).is_some_and(|next| next.offset <= self.scan.mark) {
+            self.boundaries.pop_front();
+        }
+        Ok(true)
+    }
+
+    fn records(&mut self, body: &[u8], records: u32) -> Result<(), Mismatch> {
+        let mut within = 0;
+        for _ in 0..records {
+            let at = self.at;
+            let record = decode_record(&body[within..], at.chain, at.sequence)?;
+            if self.scan.index.last().is_none_or(|last| at.offset - last.offset >= self.index_interval) {
+                self.scan.index.push(IndexEntry {
+                    sequence: at.sequence,
+                    offset: at.offset,
+                    chain: at.chain,
+                });
+            }
+            within += record.next;
+            self.at = Boundary {
+                offset: at.offset + record.next as u64,
+                sequence: at.sequence + 1,
+                chain: record.crc,
+            };
+        }
+        if within == body.len() { Ok(()) } else { Err(Mismatch { found: 0, expected: self.at.chain }) }
+    }
+
+    /// Ends the scan at the current place.
+    fn stop(&mut self, mismatch: Mismatch) -> bool {
+        let Boundary { offset, sequence, chain } = self.at;
+        self.scan.stop = Stop { offset, sequence, mismatch };
+        self.scan.extent = SegmentExtent { end: sequence, data_end: offset, chain, ..self.scan.extent };
+        false
+    }
+
+    /// Looks for groups of this segment behind the stop: pages of a group may have reached the disk in any order.
+    fn finish(mut self, chunks: &mut Chunks, limit: u64) -> Result<Scan, AofError> {
+        let mut offset = self.scan.stop.offset + ALIGNMENT as u64;
+        // A closed log wrote nothing behind its last group, because every opening begins a segment.
+        while (self.scan.torn || !self.scan.closed) && offset + (GROUP_HEADER_BYTES as u64) <= limit {
+            let Some(bytes) = chunks.at(offset, GROUP_HEADER_BYTES)? else { break };
+            let last = bytes.len() - GROUP_HEADER_BYTES;
+            for within in (0..=last).step_by(ALIGNMENT) {
+                let bytes = &bytes[within..];
+                if GroupHeader::may_start(bytes)
+                    && let Ok(group) = GroupHeader::decode(bytes, &self.header.key, offset + within as u64)
+                {
+                    self.scan.mark = self.scan.mark.max(group.synced);
+                    self.scan.torn = true;
+                }
+            }
+            offset += (last - last % ALIGNMENT + ALIGNMENT) as u64;
+        }
+        while self.boundaries.get(1).is_some_and(|next| next.offset <= self.scan.mark) {
+            self.boundaries.pop_front();
+        }
+        self.scan.synced = self.boundaries[0];
+        Ok(self.scan)
+    }
+}

@@ -1,0 +1,171 @@
+//! One segment of a log: its identity, its index, and the file it is in.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{AofError, SegmentPart};
+use crate::format::{
+    INDEX_ENTRY_BYTES, IndexEntry, SegmentHeader, SegmentKey, Trailer, decode_index, encode_index,
+    free_file_name, segment_file_name,
+};
+use crate::fs::{Folder, OpenFile};
+
+/// A segment, shared by the writer, the log and its readers. As long as a reader has it, its file is not recycled.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) key: SegmentKey,
+    pub(crate) capacity: u64,
+    index: Mutex<Index>,
+}
+
+#[derive(Debug)]
+enum Index {
+    Here(Vec<IndexEntry>),
+    /// In the file, behind the records, and read when it is needed first.
+    InFile(Trailer),
+}
+
+impl Segment {
+    pub(crate) fn new(header: &SegmentHeader, index: Vec<IndexEntry>) -> Arc<Self> {
+        Arc::new(Self { key: header.key, capacity: header.capacity, index: Mutex::new(Index::Here(index)) })
+    }
+
+    pub(crate) fn sealed(header: &SegmentHeader, trailer: Trailer) -> Arc<Self> {
+        Arc::new(Self {
+            key: header.key,
+            capacity: header.capacity,
+            index: Mutex::new(Index::InFile(trailer)),
+        })
+    }
+
+    pub(crate) fn file_name(&self) -> String {
+        segment_file_name(self.key.id)
+    }
+
+    pub(crate) fn add_to_index(&self, entries: &mut Vec<IndexEntry>) {
+        match &mut *self.index() {
+            Index::Here(index) => index.append(entries),
+            Index::InFile(_) => unreachable!("nothing is written to a sealed segment"),
+        }
+    }
+
+    /// The last place in the index at or before `sequence`, which the segment has.
+    pub(crate) fn place_of(
+        &self,
+        sequence: u64,
+        file: &OpenFile,
+        folder: &Folder,
+    ) -> Result<IndexEntry, AofError> {
+        let mut index = self.index();
+        if let Index::InFile(trailer) = &*index {
+            *index = Index::Here(self.read_index(trailer, file, folder)?);
+        }
+        let Index::Here(entries) = &*index else { unreachable!("it was read above") };
+        let after = entries.partition_point(|entry| entry.sequence <= sequence);
+        Ok(entries[after.checked_sub(1).expect("the first record of a segment is in its index")])
+    }
+
+    fn read_index(
+        &self,
+        trailer: &Trailer,
+        file: &OpenFile,
+        folder: &Folder,
+    ) -> Result<Vec<IndexEntry>, AofError> {
+        let mut bytes = vec![0; trailer.index_entries as usize * INDEX_ENTRY_BYTES];
+        let read = file.read_at(&mut bytes, trailer.data_end)?;
+        decode_index(&bytes[..read], trailer.index_crc).map_err(|mismatch| AofError::CorruptSegment {
+            dir: folder.dir.clone(),
+            segment: self.key.id,
+            part: SegmentPart::Index,
+            byte: trailer.data_end,
+            found: mismatch.found,
+            expected: mismatch.expected,
+        })
+    }
+
+    /// Writes index and trailer behind the records and gives back the room that is left.
+    ///
+    /// Whatever a crash leaves of this, the records stand below and are found by scanning.
+    pub(crate) fn seal(&self, file: &OpenFile, extent: SegmentExtent, start: u64) -> Result<(), AofError> {
+        let mut index = self.index();
+        let Index::Here(entries) = &mut *index else { return Ok(()) };
+        entries.retain(|entry| entry.offset < extent.data_end);
+        let mut footer = encode_index(entries);
+        let trailer = Trailer {
+            first_sequence: extent.first,
+            end_sequence: extent.end,
+            data_end: extent.data_end,
+            start,
+            index_entries: u32::try_from(entries.len()).expect("a segment of 4 GiB has fewer places"),
+            index_crc: crc32c::crc32c(&footer),
+            chain: extent.chain,
+        };
+        footer.extend_from_slice(&trailer.encode(&self.key));
+        file.write_at(&footer, extent.data_end)?;
+        // The trailer first: a shortened file without one would look damaged.
+        file.sync()?;
+        file.set_length(trailer.file_bytes())?;
+        file.sync()?;
+        *index = Index::InFile(trailer);
+        Ok(())
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a segment holds: records `first..end`, which end at byte `data_end` with checksum `chain`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentExtent {
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    pub(crate) data_end: u64,
+    pub(crate) chain: u32,
+}
+
+/// A segment with a header, and a file that does not have its name yet: a crash leaves nothing of it.
+#[derive(Debug)]
+pub(crate) struct DraftSegment {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) file: OpenFile,
+    name: String,
+}
+
+impl DraftSegment {
+    /// Makes a file of `capacity` bytes, out of the `recycled` one if there is one.
+    pub(crate) fn make(
+        folder: &Folder,
+        id: u64,
+        capacity: u64,
+        recycled: Option<u64>,
+    ) -> Result<Self, AofError> {
+        let name = free_file_name(recycled.unwrap_or(id));
+        let file = match recycled {
+            Some(_) => folder.open(&name, true)?,
+            None => folder.create(&name)?,
+        };
+        if file.length()? > capacity {
+            file.set_length(capacity)?;
+        }
+        file.allocate(capacity)?;
+        let header = SegmentHeader { key: SegmentKey::new(id, folder.entropy()?), capacity };
+        file.write_at(&header.encode(), 0)?;
+        Ok(Self { segment: Segment::new(&header, Vec::new()), file, name })
+    }
+
+    /// Brings the content to disk, and then the name. So a segment without a header is a damaged one.
+    pub(crate) fn publish(self, folder: &Folder) -> Result<ReadySegment, AofError> {
+        self.file.sync()?;
+        let name = self.segment.file_name();
+        folder.rename(&self.name, &name)?;
+        folder.sync_dir()?;
+        Ok(ReadySegment { segment: self.segment, file: self.file.renamed(folder.path(&name)) })
+    }
+}
+
+/// A segment that is on disk under its name.
+#[derive(Debug)]
+pub(crate) struct ReadySegment {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) file: OpenFile,
+}
