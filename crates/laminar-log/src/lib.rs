@@ -1,0 +1,16 @@
+//! The segmented log: one durable log for all partitions, one log and one state machine for each.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod entry;
+mod error;
+pub mod format;
+mod log_id;
+pub mod machine;
+mod runtime;
+pub mod verdict;
+
+pub use error::LogError;
+pub use log_id::{LogId, PartitionLogIndex, Vote};
+pub use runtime::Runtime;
