@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod dispatcher;
 pub mod entry;
 mod error;
 pub mod format;
