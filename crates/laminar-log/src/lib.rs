@@ -10,6 +10,7 @@ pub mod format;
 mod log_id;
 pub mod machine;
 mod runtime;
+pub mod tracking;
 pub mod verdict;
 
 pub use error::LogError;
