@@ -9,6 +9,7 @@ mod error;
 pub mod format;
 mod log_id;
 pub mod machine;
+pub mod metrics;
 mod runtime;
 pub mod tracking;
 pub mod verdict;
