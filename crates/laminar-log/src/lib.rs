@@ -12,8 +12,10 @@ pub mod machine;
 pub mod metrics;
 mod runtime;
 pub mod tracking;
+mod store;
 pub mod verdict;
 
 pub use error::LogError;
 pub use log_id::{LogId, PartitionLogIndex, Vote};
 pub use runtime::Runtime;
+pub use store::{EntryPayload, LogEntry, SegmentedLogConfig, SegmentedLogStore, StoreOpened, StoreState};
