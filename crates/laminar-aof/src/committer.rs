@@ -145,6 +145,11 @@ impl Committer {
         self.running.shared.step();
     }
 
+    /// The files that its logs are in.
+    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
+        &self.running.shared.fs
+    }
+
     /// What was done so far.
     pub fn stats(&self) -> CommitterStats {
         self.running.shared.stats.read()

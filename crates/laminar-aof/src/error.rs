@@ -313,7 +313,8 @@ impl AofError {
         }
     }
 
-    pub(crate) fn io(operation: FileOperation, path: impl Into<PathBuf>, source: io::Error) -> Self {
+    /// A file call that failed, as an error of the log it was for.
+    pub fn io(operation: FileOperation, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let (path, source) = (path.into(), Arc::new(source));
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

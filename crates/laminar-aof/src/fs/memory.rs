@@ -64,6 +64,8 @@ struct Disk {
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
     dirs: BTreeSet<PathBuf>,
+    /// Folders that were removed, and would be there again after a power cut.
+    removed_dirs: BTreeSet<PathBuf>,
     next_inode: u64,
     entropy: u64,
     now: Duration,
@@ -159,6 +161,8 @@ impl MemoryFileSystem {
             }
         }
         disk.names = disk.durable_names.clone();
+        let removed = std::mem::take(&mut disk.removed_dirs);
+        disk.dirs.extend(removed.into_iter().chain(parents(&disk.names)));
         let kept: BTreeSet<u64> = disk.names.values().copied().collect();
         disk.files.retain(|inode, _| kept.contains(inode));
         for inode in disk.files.values_mut() {
@@ -222,6 +226,7 @@ impl Disk {
     }
 
     fn keep_name(&mut self, path: &Path) {
+        self.removed_dirs.remove(path);
         match self.names.get(path) {
             Some(inode) => drop(self.durable_names.insert(path.to_owned(), *inode)),
             None => drop(self.durable_names.remove(path)),
@@ -240,7 +245,7 @@ impl Disk {
         let changed = |path: &&PathBuf| self.names.get(*path) != self.durable_names.get(*path);
         let names: BTreeSet<&PathBuf> =
             self.names.keys().chain(self.durable_names.keys()).filter(changed).collect();
-        found.extend(names.into_iter().cloned().map(Survival::Name));
+        found.extend(names.into_iter().chain(&self.removed_dirs).cloned().map(Survival::Name));
         found
     }
 
@@ -288,6 +293,10 @@ impl Disk {
     }
 }
 
+fn parents(names: &BTreeMap<PathBuf, u64>) -> impl Iterator<Item = PathBuf> {
+    names.keys().filter_map(|path| path.parent().map(Path::to_owned))
+}
+
 impl fmt::Debug for MemoryFileSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryFileSystem").field("names", &self.disk().names).finish_non_exhaustive()
@@ -298,7 +307,10 @@ impl FileSystem for MemoryFileSystem {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         let mut disk = self.disk();
         disk.call(FileOperation::CreateDir, dir)?;
-        disk.dirs.insert(dir.to_owned());
+        for dir in dir.ancestors() {
+            disk.removed_dirs.remove(dir);
+            disk.dirs.insert(dir.to_owned());
+        }
         Ok(())
     }
 
@@ -308,7 +320,7 @@ impl FileSystem for MemoryFileSystem {
         if !disk.dirs.contains(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let inside = disk.names.keys().filter(|path| path.parent() == Some(dir));
+        let inside = disk.names.keys().chain(&disk.dirs).filter(|path| path.parent() == Some(dir));
         Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
@@ -343,14 +355,29 @@ impl FileSystem for MemoryFileSystem {
         disk.names.remove(path).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.call(FileOperation::Remove, dir)?;
+        if !disk.dirs.contains(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if disk.names.keys().chain(&disk.dirs).any(|path| path.parent() == Some(dir)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        disk.dirs.remove(dir);
+        disk.removed_dirs.insert(dir.to_owned());
+        Ok(())
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut disk = self.disk();
         if disk.call(FileOperation::SyncDir, dir)? == Some(Fault::Lie) {
             return Ok(());
         }
         let known: BTreeSet<PathBuf> = disk.names.keys().chain(disk.durable_names.keys()).cloned().collect();
-        for path in known.iter().filter(|path| path.parent() == Some(dir)) {
-            disk.keep_name(path);
+        let known = known.into_iter().chain(disk.removed_dirs.clone());
+        for path in known.filter(|path| path.parent() == Some(dir)) {
+            disk.keep_name(&path);
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ pub use real::RealFileSystem;
 pub trait FileSystem: fmt::Debug + Send + Sync {
     /// Makes a folder and those above it that are missing, durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// The names of the files in a folder, in any order; `NotFound` if there is no such folder.
+    /// The names of the files and folders in a folder, in any order; `NotFound` if there is no such folder.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Makes an empty file, open for reading and writing; `AlreadyExists` if there is one.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
@@ -30,6 +30,8 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a name. Whoever has the file open can still read it.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty folder; `NotFound` if there is no such folder.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names of a folder durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// The device that a folder is on. Asked before anything is written to the folder.
