@@ -10,6 +10,7 @@ pub mod format;
 mod log_id;
 pub mod machine;
 pub mod metrics;
+pub mod partition_log;
 mod runtime;
 pub mod tracking;
 mod store;
