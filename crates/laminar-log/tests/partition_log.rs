@@ -67,7 +67,7 @@ fn records_come_back_on_real_files_with_their_tuples() {
     };
     let (store, opened) = open(&committer);
     assert_eq!((opened.first, opened.end, opened.last, opened.cut), (at(1), at(1), None, None));
-    let _ = store.append(&all).unwrap();
+    drop(store.append(&all).unwrap());
     store.sync().unwrap().wait(SOON).unwrap();
     assert_eq!(store.synced_end(), at(1001));
     drop((store, committer));
@@ -113,7 +113,7 @@ fn a_gap_is_not_stored() {
     let store = open(&manual(&MemoryFileSystem::new()));
     let mut gap = records(3);
     gap.remove(1);
-    let _ = store.append(&gap);
+    drop(store.append(&gap));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn rows_without_their_place_are_not_stored() {
     let store = open(&manual(&MemoryFileSystem::new()));
     let mut gap = records(2);
     gap[1].first_offset += 1;
-    let _ = store.append(&gap);
+    drop(store.append(&gap));
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn too_much_at_once_is_refused_and_goes_later() {
     for record in &mut all {
         record.record.change = append_change(10, Bytes::from(vec![0; 60_000]));
     }
-    let _ = store.append(&all[..2]).unwrap();
+    drop(store.append(&all[..2]).unwrap());
     let refused = store.append(&all[2..]).unwrap_err();
     assert!(matches!(refused, LogError::Files(AofError::Overloaded { .. })), "{refused}");
     assert_eq!(refused.kind(), ErrorKind::Overloaded);
     committer.step();
-    let _ = store.append(&all[2..]).unwrap();
+    drop(store.append(&all[2..]).unwrap());
     assert_eq!(store.record(at(3)).unwrap(), all[2]);
 }
 
@@ -148,14 +148,14 @@ fn stored_bytes_are_taken_over_and_checked() {
     let committer = manual(&MemoryFileSystem::new());
     let (all, store) = (records(3), open(&committer));
     let bytes: Vec<Bytes> = all.iter().map(encode_stored).collect();
-    let _ = store.append_stored(bytes[..1].to_vec()).unwrap();
+    drop(store.append_stored(bytes[..1].to_vec()).unwrap());
     let gap = store.append_stored(bytes[2..].to_vec()).unwrap_err();
     assert!(matches!(gap, LogError::BadStoredRecord { index: PartitionLogIndex(2), .. }), "{gap}");
     let mut foreign = all[1].clone();
     foreign.record.partition = PartitionId(43);
     let foreign = store.append_stored(vec![encode_stored(&foreign)]).unwrap_err();
     assert_eq!(foreign.kind(), ErrorKind::Corrupt);
-    let _ = store.append_stored(bytes[1..].to_vec()).unwrap();
+    drop(store.append_stored(bytes[1..].to_vec()).unwrap());
     assert_eq!(store.record(at(3)).unwrap(), all[2]);
 }
 
@@ -163,11 +163,11 @@ fn stored_bytes_are_taken_over_and_checked() {
 fn trim_keeps_rows_from_its_offset_on_and_the_last_record() {
     let store = synced(&manual(&MemoryFileSystem::new()), 10);
     assert!(store.trim(0).unwrap().is_none());
-    let _ = store.trim(35).unwrap().unwrap();
+    drop(store.trim(35).unwrap().unwrap());
     assert_eq!(store.first(), at(4));
     assert!(store.find_offset(29).unwrap().is_none());
     assert!(matches!(store.record(at(3)), Err(LogError::Files(AofError::OutOfRange { .. }))));
-    let _ = store.trim(1_000_000).unwrap().unwrap();
+    drop(store.trim(1_000_000).unwrap().unwrap());
     assert_eq!((store.first(), store.stored_end()), (at(10), at(11)));
 }
 
@@ -175,17 +175,17 @@ fn trim_keeps_rows_from_its_offset_on_and_the_last_record() {
 fn pinned_records_stay_until_the_pin_is_dropped() {
     let store = synced(&manual(&MemoryFileSystem::new()), 10);
     let (low, high) = (store.pin(at(3)).unwrap(), store.pin(at(6)).unwrap());
-    let _ = store.compact(at(9)).unwrap();
+    drop(store.compact(at(9)).unwrap());
     assert_eq!(store.first(), at(3));
     drop(low);
-    let _ = store.compact(at(9)).unwrap();
+    drop(store.compact(at(9)).unwrap());
     assert_eq!(store.first(), at(6));
     drop(high);
     let late = store.pin(at(1)).unwrap();
     assert_eq!(late.first(), at(6));
     assert!(store.compact(at(9)).unwrap().is_none());
     drop(late);
-    let _ = store.compact(at(9)).unwrap();
+    drop(store.compact(at(9)).unwrap());
     assert_eq!(store.first(), at(9));
 }
 
@@ -198,7 +198,7 @@ fn tail_ahead_of_the_committed_log_is_cut() {
     assert_eq!(store.stored_end(), at(7));
     let mut again = records(7).pop().unwrap();
     again.log_id = LogId::new(2, 14);
-    let _ = store.append([&again]).unwrap();
+    drop(store.append([&again]).unwrap());
     assert!(matches!(store.check_tuple(at(7), LogId::new(1, 14)), Err(LogError::WrongTuple { .. })));
     store.cut_above(LogIndex(0)).unwrap().unwrap().wait(SOON).unwrap();
     assert_eq!((store.first(), store.stored_end()), (at(1), at(1)));
@@ -216,7 +216,7 @@ fn readers_live_through_a_reopening_and_follow_the_log() {
     store.reopen().unwrap();
     assert_eq!(reader.next().unwrap().as_ref(), Some(&all[9]));
     assert_eq!((reader.next().unwrap(), reader.index()), (None, at(11)));
-    let _ = store.append(&all[10..]).unwrap();
+    drop(store.append(&all[10..]).unwrap());
     assert_eq!(reader.next().unwrap().as_ref(), Some(&all[10]));
 }
 
@@ -229,7 +229,7 @@ fn failed_log_refuses_until_it_is_reopened_and_then_goes_on() {
         (call.operation == laminar_aof::FileOperation::Sync).then_some(Fault::Fail(std::io::ErrorKind::Other))
     });
     let ticket = store.append(&all[10..]).unwrap();
-    let _ = store.sync().unwrap();
+    drop(store.sync().unwrap());
     committer.step();
     assert!(ticket.outcome().unwrap().is_err());
     assert!(matches!(store.failure(), Some(LogError::Files(AofError::Failed { .. }))));
@@ -240,7 +240,7 @@ fn failed_log_refuses_until_it_is_reopened_and_then_goes_on() {
     fs.heal();
     let opened = store.reopen().unwrap();
     assert!(opened.end >= at(11) && store.failure().is_none());
-    let _ = store.append(&all[opened.end.0 as usize - 1..]).unwrap();
+    drop(store.append(&all[opened.end.0 as usize - 1..]).unwrap());
     store.sync().unwrap().wait(SOON).unwrap();
     assert_eq!(store.synced_end(), at(13));
 }
@@ -250,7 +250,7 @@ fn log_begins_anew_where_a_snapshot_says_before_or_behind_its_old_place() {
     let fs = MemoryFileSystem::new();
     let committer = manual(&fs);
     let store = synced(&committer, 10);
-    let _ = store.compact(at(8)).unwrap();
+    drop(store.compact(at(8)).unwrap());
     for first in [5, 900, 1] {
         store.reset(at(first)).unwrap();
         fs.power_cut(|_| false);
@@ -259,7 +259,7 @@ fn log_begins_anew_where_a_snapshot_says_before_or_behind_its_old_place() {
     }
     drop(store);
     let store = PartitionLogStore::create_at(&committer, root(), PARTITION, config(), at(3)).unwrap();
-    let _ = store.append(&records(4)[2..]).unwrap();
+    drop(store.append(&records(4)[2..]).unwrap());
     assert_eq!((store.first(), store.stored_end()), (at(3), at(5)));
 }
 

@@ -9,8 +9,10 @@ use thiserror::Error;
 
 use crate::verdict::AcceptedRecord;
 
+mod kv;
 mod log;
 
+pub use kv::{KvMachine, KvOperation, decode_operations, encode_operations};
 pub use log::LogMachine;
 
 /// A future that can be sent between threads.
