@@ -1,5 +1,6 @@
 //! What `apply` answers to an entry.
 
+use laminar_core::error::ErrorKind;
 use laminar_core::ids::{Epoch, LogIndex, NodeId, PartitionId};
 use thiserror::Error;
 
@@ -208,4 +209,36 @@ pub enum Refusal {
     /// The entry's bytes cannot be understood; nothing of it is applied, by any replica.
     #[error("entry refused, it cannot be read: {0}")]
     Unreadable(crate::format::FormatError),
+    /// The entry was decided before; whoever applies the log has lost its place.
+    #[error("entry {given} refused, entries up to {last} were decided already; report it")]
+    AlreadyDecided {
+        /// The entry.
+        given: LogId,
+        /// The last entry that was decided.
+        last: LogId,
+    },
+}
+
+impl Refusal {
+    /// What the caller should do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Refusal::StaleEpoch { .. }
+            | Refusal::NotOwned { .. }
+            | Refusal::UnknownPartition { .. }
+            | Refusal::Destroyed { .. } => ErrorKind::Stale,
+            Refusal::TooManyQueries { .. }
+            | Refusal::TooManyPartitions { .. }
+            | Refusal::TooManySkips { .. } => ErrorKind::Overloaded,
+            Refusal::UnknownProducer { .. }
+            | Refusal::SequenceGap { .. }
+            | Refusal::SequenceReused { .. }
+            | Refusal::BatchBackwards { .. }
+            | Refusal::NothingToSkip { .. }
+            | Refusal::StageExpired { .. }
+            | Refusal::OffsetsExhausted { .. } => ErrorKind::Invalid,
+            Refusal::Unreadable(_) => ErrorKind::Corrupt,
+            Refusal::AlreadyDecided { .. } => ErrorKind::Internal,
+        }
+    }
 }
