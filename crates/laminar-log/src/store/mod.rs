@@ -332,6 +332,16 @@ impl SegmentedLogStore {
         read::read(&self.inner, range, bytes_max)
     }
 
+    /// The same, if it can be had without touching the files.
+    pub fn read_cached(&self, range: Range<u64>, bytes_max: u64) -> Option<Vec<LogEntry>> {
+        read::read_cached(&self.state_now(), range, bytes_max)
+    }
+
+    /// The indices that have an entry.
+    pub fn indices(&self) -> Range<u64> {
+        self.state_now().index.range()
+    }
+
     /// One entry.
     ///
     /// # Errors

@@ -5,25 +5,21 @@ use std::sync::PoisonError;
 
 use laminar_aof::AofError;
 
-use super::Inner;
 use super::format::{Operation, decode};
 use super::index::Run;
 use super::types::LogEntry;
+use super::{Inner, State};
 use crate::error::LogError;
 use crate::format::FormatError;
 
 pub(super) fn read(inner: &Inner, range: Range<u64>, bytes_max: u64) -> Result<Vec<LogEntry>, LogError> {
     loop {
         let state = inner.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = state.index.range();
-        let wanted = range.start.max(there.start)..range.end.min(there.end);
-        if wanted.is_empty() {
-            return Ok(Vec::new());
-        }
-        if let Some(entries) = state.tail.read(wanted.clone(), bytes_max) {
+        if let Some(entries) = read_cached(&state, range.clone(), bytes_max) {
             return Ok(entries);
         }
-        let runs = state.index.runs(wanted);
+        let there = state.index.range();
+        let runs = state.index.runs(clamp(&range, &there));
         drop(state);
         match read_runs(inner, runs, bytes_max) {
             // Purged while they were read: what is left is read anew. The front only moves on, so this ends.
@@ -32,6 +28,19 @@ pub(super) fn read(inner: &Inner, range: Range<u64>, bytes_max: u64) -> Result<V
             outcome => return outcome,
         }
     }
+}
+
+/// What memory has; none if the files must be asked.
+pub(super) fn read_cached(state: &State, range: Range<u64>, bytes_max: u64) -> Option<Vec<LogEntry>> {
+    let wanted = clamp(&range, &state.index.range());
+    if wanted.is_empty() {
+        return Some(Vec::new());
+    }
+    state.tail.read(wanted, bytes_max)
+}
+
+fn clamp(range: &Range<u64>, there: &Range<u64>) -> Range<u64> {
+    range.start.max(there.start)..range.end.min(there.end)
 }
 
 /// A log that has failed does not have what it had not written.

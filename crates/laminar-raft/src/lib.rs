@@ -1,0 +1,41 @@
+//! Raft for laminar: openraft over the segmented log. No other crate knows openraft.
+//!
+//! # One write, through the files in order
+//!
+//! 1. A proposal is [`Data`]: an encoded entry (`types.rs`).
+//! 2. openraft hands its entries to [`RaftLog`] (`log_storage.rs`), which puts them into the
+//!    [`SegmentedLogStore`](laminar_log::SegmentedLogStore); the flush callback comes after the fsync and never before.
+//! 3. Replication and apply read them back through the same type (`log_reader.rs`), in pieces of bounded size.
+//! 4. What apply answers is the group's response type, for a data group [`Response`].
+//!
+//! Everything is generic over openraft's `AsyncRuntime`, so that the same code runs on tokio and on the simulated one;
+//! [`OpenraftRuntime`] (`runtime.rs`) hands that runtime on to the log below.
+//!
+//! # Invariants
+//!
+//! 1. **LOG-3**: an append is reported as flushed, and a vote as saved, only when it is on disk.
+//! 2. At most one leader a term (openraft's standard leader ids), so a log id is a term and an index.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod config;
+mod convert;
+mod log_reader;
+mod log_storage;
+mod membership;
+mod runtime;
+#[doc(hidden)]
+pub mod testing;
+mod types;
+
+pub use config::{RaftSettings, raft_config};
+pub use convert::{from_log_id, to_log_id};
+pub use log_storage::RaftLog;
+pub use membership::{MembershipError, decode_membership, encode_membership};
+pub use openraft_rt_tokio::TokioRuntime;
+pub use runtime::OpenraftRuntime;
+pub use types::{
+    CommittedLeaderId, Data, DataConfig, DataGroup, Group, GroupConfig, LeaderId, Node, RaftEntry, RaftLogId,
+    RaftMembership, RaftPayload, RaftVote, Response,
+};
