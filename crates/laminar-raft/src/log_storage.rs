@@ -39,7 +39,7 @@ impl RaftLog {
     /// Appends what can be taken at once; waits for the disk while too much waits already.
     async fn append_piece(&self, entries: Vec<LogEntry>) -> io::Result<Ticket> {
         loop {
-            match self.store.append(entries.clone()) {
+            match self.store.append(&entries) {
                 Err(LogError::Files(AofError::Overloaded { .. })) => {
                     synced(self.store.sync()).await?;
                 }

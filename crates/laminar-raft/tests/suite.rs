@@ -7,12 +7,15 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use laminar_aof::fs::{FileSystem, MemoryFileSystem, RealFileSystem};
-use laminar_aof::{Committer, CommitterConfig};
-use laminar_log::{SegmentedLogConfig, SegmentedLogStore};
-use laminar_raft::{DataConfig, RaftLog, TokioRuntime};
-use openraft::StorageError;
+use laminar_aof::{AofConfig, Committer, CommitterConfig};
+use laminar_log::{LogId, SegmentedLogConfig, SegmentedLogStore};
+use laminar_raft::{Data, DataConfig, RaftEntry, RaftLog, RaftPayload, TokioRuntime, from_log_id};
+use openraft::async_runtime::Oneshot;
+use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage};
 use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::{AsyncRuntime, StorageError};
 use support::Machine;
 use tempfile::TempDir;
 
@@ -59,4 +62,30 @@ async fn a_log_without_a_cache_passes_the_suite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_on_disk_passes_the_suite() {
     Suite::test_all(Disk).await.unwrap();
+}
+
+/// More at once than the files take: the append waits for them, and its callback tells of all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_append_waits_for_the_disk() {
+    let fs = Arc::new(MemoryFileSystem::new());
+    let committer = Committer::start(CommitterConfig::default(), fs).unwrap();
+    let files = AofConfig { record_bytes_max: 1000, pending_bytes_max: 1100, ..AofConfig::default() };
+    let config = SegmentedLogConfig { files, ..SegmentedLogConfig::default() };
+    let (store, _) = SegmentedLogStore::open(&committer, Path::new("/raft"), config).unwrap();
+    let mut log = RaftLog::with_read_bytes_max(store.clone(), 1200);
+    let payload = |index: u64| RaftPayload::Normal(Data(vec![index as u8; 500].into()));
+    let entries: Vec<RaftEntry> = (0..200)
+        .map(|index| RaftEntry { log_id: from_log_id(LogId::new(1, index)), payload: payload(index) })
+        .collect();
+    let (done, flushed) = <<TokioRuntime as AsyncRuntime>::Oneshot as Oneshot>::channel();
+    RaftLogStorage::<Types>::append(&mut log, entries.clone(), IOFlushed::signal(done)).await.unwrap();
+    flushed.await.unwrap().unwrap();
+    assert_eq!(store.state().durable, Some(LogId::new(1, 199)));
+    let limited = RaftLogReader::<Types>::limited_get_log_entries(&mut log, 3, 50).await.unwrap();
+    assert_eq!(limited, entries[3..6]);
+    let streamed = RaftLogReader::<Types>::entries_stream(&mut log, 5..300).await;
+    assert_eq!(streamed.map(Result::unwrap).collect::<Vec<_>>().await, entries[5..]);
+    // An append that cannot be taken is reported, by whichever way.
+    let gap = RaftEntry { log_id: from_log_id(LogId::new(1, 999)), payload: payload(0) };
+    assert!(RaftLogStorage::<Types>::append(&mut log, [gap], IOFlushed::noop()).await.is_err());
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use bytes::{Bytes, BytesMut};
 use laminar_aof::fs::{Fault, MemoryFileSystem, Survival};
 use laminar_aof::{CommitterConfig, FileOperation};
 use laminar_core::ids::NodeId;
@@ -186,7 +187,7 @@ fn reads_are_bounded_by_bytes_in_memory_and_in_files() {
             })
             .collect();
         for some in all.chunks(3) {
-            drop(store.append(some.to_vec()).unwrap());
+            drop(store.append(some).unwrap());
             drop(store.save_vote(vote(some[0].id.term)).unwrap());
             fixture.committer.step();
         }
