@@ -7,6 +7,9 @@ use thiserror::Error;
 
 use crate::format::FormatError;
 use crate::log_id::{LogId, PartitionLogIndex};
+use crate::machine::MachineError;
+use crate::snapshot::SnapshotError;
+use crate::verdict::{LimitOutOfRange, VerdictSnapshotError};
 
 /// An error of the segmented log or of a partition's.
 #[derive(Debug, Clone, Error)]
@@ -57,6 +60,71 @@ pub enum LogError {
         /// The last entry there is.
         last: Option<LogId>,
     },
+    /// A snapshot.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The verdict state of a snapshot cannot be read.
+    #[error("the verdict state of the newest snapshot cannot be read; restore the replica from another")]
+    BadVerdictState(#[from] VerdictSnapshotError),
+    /// The state of a partition's machine cannot be restored.
+    #[error("partition {partition}: the state of its machine cannot be restored; restore it from a replica")]
+    BadMachineState {
+        /// The partition.
+        partition: PartitionId,
+        /// What is wrong with it.
+        #[source]
+        source: MachineError,
+    },
+    /// A limit of the verdict state.
+    #[error(transparent)]
+    Limit(#[from] LimitOutOfRange),
+    /// The log of a partition was not on disk in time for a snapshot.
+    #[error(
+        "partition {partition}: its log was not on disk up to record {index} in time for a snapshot; the snapshot before stays"
+    )]
+    NotSyncedInTime {
+        /// The partition.
+        partition: PartitionId,
+        /// The record.
+        index: PartitionLogIndex,
+    },
+    /// A partition was destroyed or replaced while its snapshot was sent.
+    #[error("partition {partition}: it went away while its snapshot was sent; send a newer one")]
+    SnapshotOvertaken {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// A partition's log lacks records that were synced.
+    #[error(
+        "partition {partition}: its log ends before record {from}, and records up to {to} were on disk; restore it from a replica"
+    )]
+    RecordsMissing {
+        /// The partition.
+        partition: PartitionId,
+        /// The first record that is missing.
+        from: PartitionLogIndex,
+        /// The first that is not, or can be redone.
+        to: PartitionLogIndex,
+    },
+    /// An entry that a newer release wrote.
+    #[error("entry {entry}: a newer release wrote it; upgrade this replica")]
+    EntryTooNew {
+        /// The entry.
+        entry: LogId,
+        /// What it has that this release does not know.
+        #[source]
+        source: FormatError,
+    },
+    /// An entry that does not have the record that was accepted from it.
+    #[error("partition {partition}, record {index}: entry {entry} does not have it; report this as a bug")]
+    NoRecord {
+        /// The partition.
+        partition: PartitionId,
+        /// The place.
+        index: PartitionLogIndex,
+        /// The entry.
+        entry: LogId,
+    },
     /// An entry that was purged, or is not there yet.
     #[error("segmented log: it has no entry {index} (it has {first} to {last})")]
     NoEntry {
@@ -74,10 +142,18 @@ impl LogError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             LogError::Files(error) => error.kind(),
-            LogError::BadRecord { .. } | LogError::BadStoredRecord { .. } | LogError::WrongTuple { .. } => {
-                ErrorKind::Corrupt
+            LogError::BadRecord { .. }
+            | LogError::BadStoredRecord { .. }
+            | LogError::WrongTuple { .. }
+            | LogError::RecordsMissing { .. } => ErrorKind::Corrupt,
+            LogError::Snapshot(error) => error.kind(),
+            LogError::BadVerdictState(_) | LogError::BadMachineState { .. } => ErrorKind::Corrupt,
+            LogError::NotSyncedInTime { .. } | LogError::SnapshotOvertaken { .. } => ErrorKind::Unavailable,
+            LogError::Limit(_) => ErrorKind::Invalid,
+            LogError::EntryTooNew { .. } => ErrorKind::Invalid,
+            LogError::NotConsecutive { .. } | LogError::NoEntry { .. } | LogError::NoRecord { .. } => {
+                ErrorKind::Internal
             }
-            LogError::NotConsecutive { .. } | LogError::NoEntry { .. } => ErrorKind::Internal,
         }
     }
 }

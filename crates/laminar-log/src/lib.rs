@@ -12,11 +12,17 @@ pub mod machine;
 pub mod metrics;
 pub mod partition_log;
 mod runtime;
-pub mod tracking;
+mod segmented;
+pub mod snapshot;
 mod store;
+pub mod tracking;
 pub mod verdict;
 
 pub use error::LogError;
 pub use log_id::{LogId, PartitionLogIndex, Vote};
 pub use runtime::Runtime;
+pub use segmented::{
+    BarrierError, BuiltInMachines, EntrySource, MachineFactory, Membership, PartitionEvent, PartitionStatus,
+    Parts, Reply, SegmentedConfig, SegmentedStateMachine, SnapshotBuild, SnapshotPieces, SnapshotStream,
+};
 pub use store::{EntryPayload, LogEntry, SegmentedLogConfig, SegmentedLogStore, StoreOpened, StoreState};

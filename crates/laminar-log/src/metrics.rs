@@ -29,6 +29,10 @@ pub const PARTITION_ADMISSION_STATE: &str = "partition_admission_state";
 pub const PARTITION_MASTER: &str = "partition_master";
 /// Gauge by partition: its epoch; 0 if nobody has owned it.
 pub const PARTITION_EPOCH: &str = "partition_epoch";
+/// Counter by partition: records that were tried again because their machine did not apply them.
+pub const PARTITION_APPLY_RETRIES: &str = "partition_apply_retries";
+/// Counter by partition: how often it stopped because a record could not be applied.
+pub const PARTITION_PAUSES: &str = "partition_pauses";
 /// Histogram: how long a sync of the segmented log took, in seconds.
 pub const SEGMENTED_FSYNC_SECONDS: &str = "segmented_fsync_seconds";
 /// Counter: how often a failed sync was made good by rewriting the tail and syncing that (LOG-6).
@@ -74,6 +78,8 @@ pub fn describe() {
     describe_gauge!(PARTITION_ENQUEUED_OPS, Unit::Count, "records accepted and not applied");
     describe_gauge!(PARTITION_ENQUEUED_BYTES, Unit::Bytes, "bytes accepted and not applied");
     describe_gauge!(PARTITION_BACKLOG_AGE_MS, Unit::Milliseconds, "age of the oldest record not applied");
+    describe_counter!(PARTITION_APPLY_RETRIES, Unit::Count, "records tried again");
+    describe_counter!(PARTITION_PAUSES, Unit::Count, "stops at a record that cannot be applied");
     describe_gauge!(PARTITION_DURABLE_INDEX, "last record on this disk");
     describe_gauge!(PARTITION_APPLIED_INDEX, "last record applied");
     describe_gauge!(PARTITION_APPLIED_GLOBAL, "raft index of the last record applied");

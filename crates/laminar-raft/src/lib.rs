@@ -23,6 +23,7 @@ mod config;
 mod convert;
 mod log_reader;
 mod log_storage;
+mod machine;
 mod membership;
 mod runtime;
 #[doc(hidden)]
@@ -32,6 +33,7 @@ mod types;
 pub use config::{RaftSettings, raft_config};
 pub use convert::{from_log_id, to_log_id};
 pub use log_storage::RaftLog;
+pub use machine::{RaftMachine, SnapshotData};
 pub use membership::{MembershipError, decode_membership, encode_membership};
 pub use openraft_rt_tokio::TokioRuntime;
 pub use runtime::OpenraftRuntime;

@@ -52,6 +52,7 @@ use thiserror::Error;
 
 pub use entry::{ENTRY_HEADER_BYTES, decode_entry, encode_entry};
 pub use record::{RECORD_HEADER_BYTES, SegmentedRecordHeader, encoded_record_bytes};
+pub(crate) use record::{machine, machine_number};
 pub use stored::{STORED_HEADER_BYTES, StoredHeader, decode_stored, encode_stored};
 
 /// The version this release writes.

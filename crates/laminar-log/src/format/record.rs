@@ -277,7 +277,8 @@ fn decode_append(
     Ok(Append { rows, create, payload })
 }
 
-fn machine_number(machine: MachineKind) -> u8 {
+/// The number that stands for a machine in every format of this crate.
+pub(crate) fn machine_number(machine: MachineKind) -> u8 {
     match machine {
         MachineKind::Log => 1,
         MachineKind::Kv => 2,
@@ -285,7 +286,8 @@ fn machine_number(machine: MachineKind) -> u8 {
     }
 }
 
-fn machine(number: u8) -> Option<MachineKind> {
+/// The machine that a number stands for.
+pub(crate) fn machine(number: u8) -> Option<MachineKind> {
     match number {
         1 => Some(MachineKind::Log),
         2 => Some(MachineKind::Kv),

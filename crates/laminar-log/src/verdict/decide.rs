@@ -110,7 +110,8 @@ impl VerdictState {
         };
         let mut accepted = Vec::with_capacity(entry.records.len());
         let mut placed = Vec::with_capacity(entry.records.len());
-        for record in &entry.records {
+        let mut positions = Vec::with_capacity(entry.records.len());
+        for (position, record) in (0_u32..).zip(&entry.records) {
             let Record::Partition(record) = record else {
                 continue;
             };
@@ -122,9 +123,10 @@ impl VerdictState {
                 placed.push(Placed { partition: record.partition, index, first_offset, rows });
             }
             accepted.push(taken);
+            positions.push(position);
         }
         let outcome = Outcome { index: id.index, minted: None, placed };
-        Ok(Decision { verdict: Verdict::Accepted(outcome), accepted })
+        Ok(Decision { verdict: Verdict::Accepted(outcome), accepted, positions })
     }
 
     /// Blocks that expire, and blocks that are named, in the order of the entry.
@@ -153,7 +155,7 @@ impl VerdictState {
 impl Decision {
     /// A decision that gives workers nothing to do.
     fn of(verdict: Verdict) -> Self {
-        Self { verdict, accepted: Vec::new() }
+        Self { verdict, accepted: Vec::new(), positions: Vec::new() }
     }
 }
 

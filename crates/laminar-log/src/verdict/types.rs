@@ -14,6 +14,8 @@ pub struct Decision {
     pub verdict: Verdict,
     /// Records for the partitions' logs and machines, in order. Empty unless the entry was accepted.
     pub accepted: Vec<AcceptedRecord>,
+    /// Which record of the entry each of them is.
+    pub positions: Vec<u32>,
 }
 
 /// What became of an entry.

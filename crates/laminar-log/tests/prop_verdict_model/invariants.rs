@@ -187,7 +187,11 @@ mod tests {
             records: vec![Record::Partition(record.clone())],
         };
         let taken = AcceptedRecord { index: place, first_offset, log_id, time_ms: 9, record };
-        (log_id, entry, Decision { verdict: Verdict::Accepted(outcome), accepted: vec![taken] })
+        (
+            log_id,
+            entry,
+            Decision { verdict: Verdict::Accepted(outcome), accepted: vec![taken], positions: vec![] },
+        )
     }
 
     /// What the checker says to the second entry of a log, changed like this.
@@ -228,7 +232,11 @@ mod tests {
         let refused = |step: &mut Step| step.2.verdict = Verdict::Duplicate(Outcome::default());
         assert!(second(refused).unwrap_err().contains("workers have something to do"));
         let invented = |step: &mut Step| {
-            step.2 = Decision { verdict: Verdict::Duplicate(Outcome::default()), accepted: vec![] };
+            step.2 = Decision {
+                verdict: Verdict::Duplicate(Outcome::default()),
+                accepted: vec![],
+                positions: vec![],
+            };
         };
         assert!(second(invented).unwrap_err().contains("never accepted"));
     }

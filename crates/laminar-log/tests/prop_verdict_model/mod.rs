@@ -74,7 +74,7 @@ impl Model {
                 Verdict::Duplicate(outcome)
             }
         };
-        Decision { verdict, accepted: vec![] }
+        Decision { verdict, accepted: vec![], positions: vec![] }
     }
 
     fn apply(&mut self, id: LogId, entry: &Entry) -> Result<Decision, Answer> {
@@ -140,7 +140,7 @@ impl Model {
         if let Some(batch) = &entry.batch {
             self.batches.push((batch.clone(), outcome.clone()));
         }
-        Ok(Decision { verdict: Verdict::Accepted(outcome), accepted })
+        Ok(Decision { verdict: Verdict::Accepted(outcome), accepted, positions: vec![] })
     }
 
     fn check_producer(&self, given: &Producer) -> Result<(), Answer> {

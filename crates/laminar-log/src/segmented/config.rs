@@ -1,0 +1,53 @@
+//! Every limit of the segmented state machine, with its name, default and range.
+
+use std::time::Duration;
+
+use crate::partition_log::PartitionLogConfig;
+use crate::verdict::VerdictLimits;
+
+/// How the partitions of a replica are run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SegmentedConfig {
+    /// What `apply` keeps, and how much of it.
+    pub verdict: VerdictLimits,
+    /// How the log of a partition is kept.
+    pub partition_log: PartitionLogConfig,
+    /// How often a failed apply is tried before its partition pauses (`log.apply_attempts_max`).
+    pub apply_attempts_max: u32,
+    /// The wait before the second try; it doubles with each (`log.apply_backoff_min`).
+    pub apply_backoff_min: Duration,
+    /// The longest wait between two tries (`log.apply_backoff_max`).
+    pub apply_backoff_max: Duration,
+    /// Payloads that wait in memory to be applied, for each partition; what is beyond is read again when its turn
+    /// comes (`log.apply_queue_bytes_max`).
+    pub apply_queue_bytes_max: usize,
+    /// The first wait before a failed partition log is opened again; it doubles with each (`log.repair_backoff_min`).
+    pub repair_backoff_min: Duration,
+    /// The longest wait between two such tries (`log.repair_backoff_max`).
+    pub repair_backoff_max: Duration,
+    /// How long a snapshot waits for partitions to reach its index; those that do not, enter with their last state and
+    /// the records since (`log.snapshot_wait`).
+    pub snapshot_wait: Duration,
+    /// How long a snapshot waits for the partitions' logs to be on disk (`log.snapshot_sync_wait`).
+    pub snapshot_sync_wait: Duration,
+    /// Events that wait to be read; the oldest are dropped and counted (`log.events_max`).
+    pub events_max: usize,
+}
+
+impl Default for SegmentedConfig {
+    fn default() -> Self {
+        Self {
+            verdict: VerdictLimits::default(),
+            partition_log: PartitionLogConfig::default(),
+            apply_attempts_max: 5,
+            apply_backoff_min: Duration::from_millis(10),
+            apply_backoff_max: Duration::from_secs(1),
+            apply_queue_bytes_max: 1 << 20,
+            repair_backoff_min: Duration::from_millis(20),
+            repair_backoff_max: Duration::from_secs(5),
+            snapshot_wait: Duration::from_secs(2),
+            snapshot_sync_wait: Duration::from_secs(30),
+            events_max: 4096,
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! One partition of a replica: its own log, its machine, and what waits to be applied.
+//!
+//! A record comes in with [`Partition::accept`], in log order. It is put into the partition's own log at once, which
+//! never waits for a disk; then it is applied, at once if the machine is immediate and nothing waits before it, else by
+//! a worker (`worker.rs`). A log that cannot take the record is repaired from the segmented log (`repair.rs`).
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use laminar_core::ids::{LogIndex, PartitionId};
+
+use super::barrier::Waiters;
+use super::notice::Notice;
+use super::reply::EntryReply;
+use super::shared::Shared;
+use super::{PartitionEvent, repair, worker};
+use crate::dispatcher::PauseReason;
+use crate::entry::{Change, MachineKind, Payload, TrimTo};
+use crate::error::LogError;
+use crate::log_id::PartitionLogIndex;
+use crate::machine::{Applying, PartitionStateMachine};
+use crate::metrics::PARTITION_PAUSES;
+use crate::partition_log::PartitionLogStore;
+use crate::verdict::AcceptedRecord;
+
+/// A partition. Only [`accept`](Self::accept) adds to it, and it is called in log order.
+pub(crate) struct Partition {
+    pub(crate) id: PartitionId,
+    pub(crate) kind: MachineKind,
+    state: Mutex<PartitionState>,
+}
+
+/// Where a record came from, so that it can be stored again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) raft: LogIndex,
+    /// Which record of the entry.
+    pub(crate) position: u32,
+    pub(crate) first_offset: u64,
+    pub(crate) time_ms: u64,
+}
+
+/// A record that waits to be applied.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) index: PartitionLogIndex,
+    pub(crate) raft: LogIndex,
+    pub(crate) bytes: usize,
+    /// Not here if too much waits: it is read from the partition's own log when its turn comes.
+    pub(crate) record: Option<Box<AcceptedRecord>>,
+    pub(crate) reply: Option<Arc<EntryReply>>,
+}
+
+/// A machine's state, and the record it is behind.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineState {
+    pub(crate) applied: PartitionLogIndex,
+    pub(crate) pieces: Vec<Bytes>,
+    pub(crate) hash: u64,
+}
+
+/// A snapshot that waits for the machine to be at a record.
+#[derive(Debug)]
+pub(crate) struct Marker {
+    pub(crate) at: PartitionLogIndex,
+    pub(crate) state: Notice<MachineState>,
+}
+
+pub(crate) struct PartitionState {
+    /// The partition's own log; none while it cannot be opened.
+    pub(crate) log: Option<PartitionLogStore>,
+    /// Records that are not known to be on disk in the partition's own log, in order; the last is `highest`.
+    pub(crate) unsynced: VecDeque<Place>,
+    /// The last record that was accepted.
+    pub(crate) highest: PartitionLogIndex,
+    pub(crate) applied: PartitionLogIndex,
+    /// The raft index of the last applied record.
+    pub(crate) applied_global: LogIndex,
+    /// The record up to which the newest snapshot has the machine's state.
+    pub(crate) snapshot: PartitionLogIndex,
+    pub(crate) queue: VecDeque<Queued>,
+    pub(crate) queue_bytes: usize,
+    /// Not here while a worker applies a record (APPLY-1).
+    pub(crate) machine: Option<Box<dyn PartitionStateMachine>>,
+    pub(crate) working: bool,
+    /// The raft index of the record that a worker applies; it is not in the queue.
+    pub(crate) applying: Option<LogIndex>,
+    /// Told when the machine is back.
+    pub(crate) machine_back: Vec<Notice<()>>,
+    pub(crate) repairing: bool,
+    /// Why nothing is applied.
+    pub(crate) paused: Option<String>,
+    /// Records above `applied` that every replica leaves out.
+    pub(crate) skips: BTreeSet<PartitionLogIndex>,
+    pub(crate) markers: VecDeque<Marker>,
+    pub(crate) waiters: Waiters,
+    /// Destroyed, or replaced by a snapshot.
+    pub(crate) closed: bool,
+}
+
+/// What is done once the partition's lock is free.
+#[derive(Default)]
+pub(crate) struct Afterwards {
+    replies: Vec<Arc<EntryReply>>,
+    work: bool,
+    repair: bool,
+}
+
+impl Afterwards {
+    pub(crate) fn reply(&mut self, reply: Option<Arc<EntryReply>>) {
+        self.replies.extend(reply);
+    }
+}
+
+/// What a partition begins with.
+pub(crate) struct Beginning {
+    pub(crate) log: Option<PartitionLogStore>,
+    pub(crate) machine: Box<dyn PartitionStateMachine>,
+    /// The record that the machine is behind.
+    pub(crate) applied: PartitionLogIndex,
+    /// The last record that was accepted; those above `applied` are in the queue.
+    pub(crate) highest: PartitionLogIndex,
+    pub(crate) applied_global: LogIndex,
+    pub(crate) queue: VecDeque<Queued>,
+    pub(crate) skips: BTreeSet<PartitionLogIndex>,
+}
+
+impl Partition {
+    pub(crate) fn new(id: PartitionId, kind: MachineKind, begin: Beginning) -> Arc<Self> {
+        let state = PartitionState {
+            log: begin.log,
+            unsynced: VecDeque::new(),
+            highest: begin.highest,
+            applied: begin.applied,
+            applied_global: begin.applied_global,
+            snapshot: begin.applied,
+            queue: begin.queue,
+            queue_bytes: 0,
+            machine: Some(begin.machine),
+            working: false,
+            applying: None,
+            machine_back: Vec::new(),
+            repairing: false,
+            paused: None,
+            skips: begin.skips,
+            markers: VecDeque::new(),
+            waiters: Waiters::default(),
+            closed: false,
+        };
+        Arc::new(Self { id, kind, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, PartitionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next record of this partition: record `position` of its entry.
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        record: AcceptedRecord,
+        position: u32,
+        reply: Option<Arc<EntryReply>>,
+    ) {
+        let mut state = self.state();
+        let mut afterwards = Afterwards::default();
+        assert_eq!(record.index, state.highest.next(), "partition {}: LOG-2", self.id);
+        state.highest = record.index;
+        state.store(self.id, shared, &record, position, &mut afterwards);
+        match &record.record.change {
+            Change::Skip(index) => state.skip(shared, self.id, *index, &mut afterwards),
+            Change::Trim(TrimTo::Offset(offset)) => state.trim(*offset),
+            _ => {}
+        }
+        if state.apply_now(&record) {
+            let raft = record.log_id.index;
+            state.applied_one(record.index, raft);
+            afterwards.replies.extend(reply);
+        } else {
+            state.enqueue(shared, self.id, record, reply);
+            afterwards.work = true;
+        }
+        drop(state);
+        self.finish(shared, afterwards);
+    }
+
+    /// Starts what has to run, and tells who waits.
+    pub(crate) fn finish(self: &Arc<Self>, shared: &Arc<Shared>, afterwards: Afterwards) {
+        if afterwards.work {
+            worker::start(self, shared);
+        }
+        if afterwards.repair {
+            repair::start(self, shared);
+        }
+        afterwards.replies.iter().for_each(|reply| reply.part_done());
+    }
+
+    /// Lets the partition go on after a pause.
+    pub(crate) fn resume(self: &Arc<Self>, shared: &Arc<Shared>) -> bool {
+        let mut state = self.state();
+        let was_paused = state.paused.take().is_some();
+        drop(state);
+        if was_paused {
+            shared.dispatcher.clear(self.id);
+            shared.events.push(PartitionEvent::Resumed { partition: self.id });
+            worker::start(self, shared);
+        }
+        was_paused
+    }
+
+    /// Ends the partition: nothing of it is applied any more, and whoever waits is told. Returns its log.
+    pub(crate) fn close(self: &Arc<Self>, shared: &Arc<Shared>) -> Option<PartitionLogStore> {
+        let mut state = self.state();
+        state.closed = true;
+        let queue = std::mem::take(&mut state.queue);
+        state.unsynced.clear();
+        state.markers.clear();
+        state.waiters.give_up();
+        state.machine_back.drain(..).for_each(|notice| notice.set(()));
+        let log = state.log.take();
+        drop(state);
+        shared.dispatcher.remove(self.id);
+        queue.into_iter().filter_map(|queued| queued.reply).for_each(|reply| reply.part_done());
+        log
+    }
+}
+
+impl PartitionState {
+    /// Puts the record into the partition's own log, unless it is there from before a restart (LOG-4).
+    fn store(
+        &mut self,
+        id: PartitionId,
+        shared: &Shared,
+        record: &AcceptedRecord,
+        position: u32,
+        afterwards: &mut Afterwards,
+    ) {
+        self.forget_synced();
+        let appended = match &self.log {
+            Some(log) if record.index < log.stored_end() => {
+                // Below its first record it was trimmed or compacted since.
+                if record.index >= log.first()
+                    && let Err(error) = log.check_tuple(record.index, record.log_id)
+                {
+                    self.pause(id, shared, record.index, error.to_string());
+                }
+                return;
+            }
+            Some(log) if record.index == log.stored_end() => log.append([record]).map(drop),
+            // Behind, or not open: a repair is under way.
+            _ => Ok(()),
+        };
+        self.unsynced.push_back(Place {
+            raft: record.log_id.index,
+            position,
+            first_offset: record.first_offset,
+            time_ms: record.time_ms,
+        });
+        let behind = self.log.as_ref().is_none_or(|log| log.stored_end() <= record.index);
+        if let Err(error) = &appended
+            && !self.repairing
+        {
+            tracing::warn!(partition = id.0, %error, "the partition's own log does not take a record");
+        }
+        afterwards.repair |= behind && !self.repairing;
+    }
+
+    /// Forgets the places of records that are on disk in the partition's own log.
+    pub(crate) fn forget_synced(&mut self) {
+        let Some(log) = self.log.as_ref().filter(|_| !self.unsynced.is_empty()) else { return };
+        let synced = log.synced_end();
+        while !self.unsynced.is_empty() && self.unsynced_first() < synced {
+            self.unsynced.pop_front();
+        }
+    }
+
+    /// The record that the first place stands for.
+    pub(crate) fn unsynced_first(&self) -> PartitionLogIndex {
+        PartitionLogIndex(self.highest.0 + 1 - self.unsynced.len() as u64)
+    }
+
+    /// Applies the record here and now, if nothing is in its way; says whether it was applied.
+    fn apply_now(&mut self, record: &AcceptedRecord) -> bool {
+        if !self.queue.is_empty() || self.working || self.paused.is_some() {
+            return false;
+        }
+        self.pass_markers();
+        let Some(machine) = self.machine.as_mut().filter(|machine| machine.is_immediate()) else {
+            return false;
+        };
+        match worker::guarded(|| machine.apply(record)) {
+            Ok(Applying::Done(Ok(()))) => true,
+            // The worker tries again, and pauses if it must.
+            _ => false,
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        shared: &Shared,
+        id: PartitionId,
+        record: AcceptedRecord,
+        reply: Option<Arc<EntryReply>>,
+    ) {
+        let bytes = payload_bytes(&record);
+        let (index, raft) = (record.index, record.log_id.index);
+        shared.dispatcher.enqueued(id, 1, bytes as u64, raft);
+        // A record that its own log does not have yet could only be read from the segmented log: it stays.
+        let stored = self.log.as_ref().is_some_and(|log| index < log.stored_end());
+        let keep = !stored || self.queue_bytes + bytes <= shared.config.apply_queue_bytes_max;
+        if keep {
+            self.queue_bytes += bytes;
+        }
+        let record = keep.then(|| Box::new(record));
+        self.queue.push_back(Queued { index, raft, bytes, record, reply });
+    }
+
+    /// The next record is applied.
+    pub(crate) fn applied_one(&mut self, index: PartitionLogIndex, raft: LogIndex) {
+        assert_eq!(index, self.applied.next(), "records are applied in order (APPLY-1)");
+        self.applied = index;
+        self.applied_global = raft;
+        self.skips.remove(&index);
+        self.pass_markers();
+        if !self.waiters.is_empty() {
+            let reached = self.applied_through(LogIndex(u64::MAX));
+            self.waiters.reached(reached);
+        }
+    }
+
+    /// Takes the machine's state for snapshots that wait for the record it is behind.
+    pub(crate) fn pass_markers(&mut self) {
+        let Some(machine) = self.machine.as_ref().filter(|_| !self.markers.is_empty()) else { return };
+        while let Some(marker) = self.markers.pop_front_if(|marker| marker.at <= self.applied) {
+            let (pieces, hash) = (machine.snapshot(), machine.state_hash());
+            marker.state.set(MachineState { applied: self.applied, pieces, hash });
+        }
+    }
+
+    /// Everything of this partition up to this global index is applied, given that the log was decided up to `decided`.
+    pub(crate) fn applied_through(&self, decided: LogIndex) -> LogIndex {
+        let next = self.applying.or(self.queue.front().map(|next| next.raft));
+        next.map_or(decided, |next| LogIndex(next.0 - 1).min(decided))
+    }
+
+    /// The lowest raft index that this partition still needs: to redo its own log, or to apply.
+    pub(crate) fn required(&mut self) -> Option<LogIndex> {
+        self.forget_synced();
+        let redo = self.unsynced.front().map(|place| place.raft);
+        let apply = self.queue.iter().find(|queued| queued.record.is_none()).map(|queued| queued.raft);
+        redo.into_iter().chain(apply).min()
+    }
+
+    /// Every replica leaves out this record.
+    fn skip(
+        &mut self,
+        shared: &Shared,
+        id: PartitionId,
+        index: PartitionLogIndex,
+        afterwards: &mut Afterwards,
+    ) {
+        if index > self.applied {
+            self.skips.insert(index);
+            let waits_for_it = self.queue.front().is_some_and(|next| next.index == index);
+            if waits_for_it && self.paused.take().is_some() {
+                shared.dispatcher.clear(id);
+                shared.events.push(PartitionEvent::Resumed { partition: id });
+                afterwards.work = true;
+            }
+        } else {
+            self.skipped_too_late(shared, id, index);
+        }
+    }
+
+    /// Another replica could not apply what this one did: their machines do not agree, and the one here must come from
+    /// a snapshot without the record. Where the rows are the state there is nothing to disagree about.
+    pub(crate) fn skipped_too_late(&mut self, shared: &Shared, id: PartitionId, index: PartitionLogIndex) {
+        if self.machine.as_ref().is_none_or(|machine| !machine.keeps_rows()) {
+            let reason = "it was applied here and is skipped now; restore the replica from a snapshot";
+            self.pause(id, shared, index, reason.to_owned());
+        }
+    }
+
+    pub(crate) fn pause(
+        &mut self,
+        id: PartitionId,
+        shared: &Shared,
+        index: PartitionLogIndex,
+        reason: String,
+    ) {
+        if self.paused.is_none() {
+            ::metrics::counter!(PARTITION_PAUSES, "partition" => id.0.to_string()).increment(1);
+            shared.dispatcher.set_paused(id, PauseReason::ApplyFailed(reason.clone()));
+            shared.events.push(PartitionEvent::Paused { partition: id, index, reason: reason.clone() });
+            self.paused = Some(reason);
+        }
+    }
+
+    /// Drops rows from the partition's own log. Where rows are not the state, a snapshot decides what can go.
+    fn trim(&mut self, offset: u64) {
+        let keeps_rows = self.machine.as_ref().is_some_and(|machine| machine.keeps_rows());
+        if let Some(log) = self.log.as_ref().filter(|_| keeps_rows)
+            && let Err(error) = log.trim(offset)
+        {
+            // The rows stay until the next trim; readers do not see them.
+            tracing::warn!(%error, offset, "trimming the partition's own log failed");
+        }
+    }
+
+    /// A record again: from the partition's own log, or from where it came. None while its log is being repaired.
+    pub(crate) fn load(
+        &self,
+        id: PartitionId,
+        shared: &Shared,
+        index: PartitionLogIndex,
+    ) -> Result<Option<AcceptedRecord>, LogError> {
+        if let Some(log) = self.log.as_ref().filter(|log| index < log.stored_end() && log.failure().is_none())
+        {
+            return log.record(index).map(Some);
+        }
+        let place =
+            index.0.checked_sub(self.unsynced_first().0).and_then(|at| self.unsynced.get(at as usize));
+        place.map(|place| shared.redo(id, index, *place)).transpose()
+    }
+}
+
+pub(crate) fn payload_bytes(record: &AcceptedRecord) -> usize {
+    match &record.record.change {
+        Change::Append(append) => match &append.payload {
+            Payload::Inline(bytes) => bytes.len(),
+            Payload::Pointer(pointer) => pointer.path.len(),
+        },
+        _ => 0,
+    }
+}
