@@ -13,7 +13,7 @@ use laminar_log::format::{FormatError, decode_entry, encode_entry};
 use laminar_log::verdict::{Decision, PartitionVerdict, Verdict, VerdictLimits, VerdictState};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{FileFailurePersistence, TestRunner};
 
 use prop_verdict_model::entries::{Step, steps};
 use prop_verdict_model::invariants::Invariants;
@@ -183,8 +183,16 @@ fn ensure(right: bool, what: &str) -> Result<(), String> {
     if right { Ok(()) } else { Err(what.to_owned()) }
 }
 
+/// The cases are short and fast: four times as many as usual, also in a soak.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    let failure_persistence =
+        Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions")) as Box<_>);
+    ProptestConfig { cases: usual.cases * 4, failure_persistence, ..usual }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn decisions_are_those_of_the_model_and_the_invariants_hold(steps in steps(120)) {
