@@ -280,7 +280,8 @@ impl Partition {
     pub(super) fn commit_delay(&self, config: &DispatcherConfig) -> Duration {
         let limits = self.limits(config);
         let per_mille = |value: u64, limit: u64| {
-            let above = u128::from(value.saturating_sub(limit)) * 1000 / u128::from(limit.max(1));
+            // Rounded up: the least excess delays.
+            let above = (u128::from(value.saturating_sub(limit)) * 1000).div_ceil(u128::from(limit.max(1)));
             u32::try_from(above.min(1000)).unwrap_or(1000)
         };
         let above =
