@@ -13,8 +13,9 @@ use std::time::Duration;
 use dispatcher_support::{ManualClock, append, entry, fence};
 use laminar_core::ids::{LogIndex, PartitionId};
 use laminar_log::dispatcher::{
-    AdmissionRefusal, AdmissionState, DispatcherConfig, Limit, PartitionDispatcher, PartitionLimits,
-    PauseReason, Permit, Scope,
+    AdmissionRefusal, AdmissionState, AssemblerConfig, ChunkError, ClientId, DispatcherConfig, Limit,
+    PartitionDispatcher, PartitionLimits, PauseReason, Permit, RequestAssembler, RequestChunk, Scope,
+    TransferId, Transferred,
 };
 use proptest::prelude::*;
 
@@ -427,4 +428,58 @@ proptest! {
         }
         pair.settle();
     }
+    /// Chunks of many requests, each chunk at least once, in any order, from clients that come back when there is no
+    /// room: every request arrives whole, once, and the room is never passed and given back.
+    #[test]
+    fn requests_arrive_whole_whatever_the_order_of_their_chunks(
+        totals in prop::collection::vec(1u64..12_000, 1..12),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..200),
+    ) {
+        let config = AssemblerConfig {
+            chunk_bytes: 4096,
+            request_bytes_max: 12_000,
+            bytes_max: 30_000,
+            client_bytes_max: 20_000,
+            ..AssemblerConfig::default()
+        };
+        let mut assembler = RequestAssembler::new(config).unwrap();
+        let mut complete = vec![0; totals.len()];
+        let chunks: Vec<RequestChunk> = totals.iter().enumerate().flat_map(|(at, total)| cut(at, *total)).collect();
+        let sent = picks.iter().map(|pick| pick.get(&chunks)).chain(chunks.iter().cycle().take(chunks.len() * 12));
+        for chunk in sent {
+            let at = chunk.request.0 as usize;
+            match assembler.accept(chunk, Duration::ZERO) {
+                Ok(Transferred::Complete(bytes)) => {
+                    prop_assert_eq!(bytes.as_ref(), &payload(at, totals[at])[..]);
+                    complete[at] += 1;
+                }
+                Ok(_) => {}
+                Err(ChunkError::NoRoom { limit, value, asked, .. }) => prop_assert!(value + asked > limit),
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+            prop_assert!(assembler.reserved_bytes() <= 30_000);
+        }
+        prop_assert_eq!((assembler.reserved_bytes(), assembler.requests()), (0, 0));
+        // A request of one chunk needs no memory, so it comes out as often as it is sent.
+        prop_assert!(complete.iter().zip(&totals).all(|(count, total)| *count == 1 || *total <= 4096));
+    }
+}
+
+fn payload(at: usize, total: u64) -> Vec<u8> {
+    (0..total).map(|byte| (byte % 251) as u8 ^ at as u8).collect()
+}
+
+fn cut(at: usize, total: u64) -> Vec<RequestChunk> {
+    let whole = payload(at, total);
+    let (client, request) = (ClientId(at as u128 % 3), TransferId(at as u64));
+    let parts = whole.chunks(4096).enumerate();
+    parts
+        .map(|(number, part)| RequestChunk {
+            client,
+            request,
+            total_bytes: total,
+            number: number as u32,
+            bytes: part.to_vec().into(),
+        })
+        .collect()
 }
