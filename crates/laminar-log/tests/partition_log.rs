@@ -327,3 +327,50 @@ fn destroyed_log_is_whole_or_gone_whenever_the_power_goes() {
         }
     }
 }
+
+/// One appends, one trims, others read and look for rows: nobody sees a record that is not what was stored.
+#[test]
+fn readers_appender_and_trimmer_do_not_disturb_each_other() {
+    const RECORDS: u64 = 4000;
+    let fs = Arc::new(MemoryFileSystem::new());
+    let committer = Committer::start(CommitterConfig::default(), fs).unwrap();
+    let (store, all) = (open(&committer), records(RECORDS));
+    let (appended, all) = (std::sync::atomic::AtomicBool::new(false), &all);
+    let done = || appended.load(std::sync::atomic::Ordering::Acquire);
+    // Until all are appended nobody may drop anything; then the first half goes.
+    let pin = store.pin(at(1)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for batch in all.chunks(7) {
+                while let Err(error) = store.append(batch).map(drop) {
+                    assert_eq!(error.kind(), ErrorKind::Overloaded);
+                }
+            }
+            appended.store(true, std::sync::atomic::Ordering::Release);
+        });
+        scope.spawn(|| {
+            while !done() {
+                assert!(store.trim(store.stored_end().0 * 5).unwrap().is_none());
+            }
+            drop(pin);
+            store.trim(RECORDS * 5).unwrap().unwrap().wait(SOON).unwrap();
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut reader = store.reader(at(1));
+                let mut read = 0;
+                while !done() {
+                    while let Some(record) = reader.next().unwrap_or(None) {
+                        assert_eq!(record, all[read]);
+                        read += 1;
+                    }
+                    let offset = (store.stored_end().0 - 1) / 2 * 10;
+                    if let Some(found) = store.find_offset(offset).unwrap() {
+                        assert_eq!(found, at(offset / 10 + 1));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!((store.first(), store.stored_end()), (at(RECORDS / 2 + 1), at(RECORDS + 1)));
+}

@@ -209,7 +209,8 @@ impl PartitionLogStore {
     ///
     /// As [`trim`](Self::trim).
     pub fn cut_above(&self, limit: LogIndex) -> Result<Option<Ticket>, LogError> {
-        let slot = self.inner.slot();
+        // Nobody else searches: what it remembers of the records that go would be taken for those that come.
+        let slot = self.inner.slot_mut();
         let log = slot.log()?;
         let from = self.inner.partition_point(log, |point| point.raft_index <= limit.0)?;
         let mut tail = self.inner.tail();

@@ -1,6 +1,8 @@
 //! Finds records by row offset, time and raft index, all of which grow with the place.
 
-use laminar_aof::Aof;
+use std::ops::Range;
+
+use laminar_aof::{Aof, AofError};
 
 use super::inner::Inner;
 use super::tail::{Point, index, rows};
@@ -17,14 +19,27 @@ impl Inner {
         log: &Aof,
         before: impl Fn(&Point) -> bool,
     ) -> Result<u64, LogError> {
-        // What is looked at must not be dropped meanwhile.
-        let pin = self.pin(log, 0);
-        let indices = pin.first().0..log.sequences().end;
-        let mut within = self.tail().points.bracket(&indices, &before);
+        loop {
+            let indices = log.sequences();
+            match self.search(log, &indices, &before) {
+                // What was looked at was dropped meanwhile. A pin would prevent that, and keep others from dropping.
+                Err(LogError::Files(AofError::OutOfRange { sequence, first, .. }))
+                    if sequence < first && indices.start < first => {}
+                searched => return searched,
+            }
+        }
+    }
+
+    fn search(
+        &self,
+        log: &Aof,
+        indices: &Range<u64>,
+        before: &impl Fn(&Point) -> bool,
+    ) -> Result<u64, LogError> {
+        let mut within = self.tail().points.bracket(indices, before);
         while within.end - within.start > SCAN_RECORDS {
             let middle = within.start + (within.end - within.start) / 2;
             let point = self.point(log, middle)?;
-            self.tail().points.keep(point, self.config.points_max as usize);
             if before(&point) {
                 within.start = middle + 1;
             } else {
@@ -44,9 +59,11 @@ impl Inner {
         Ok(within.start)
     }
 
+    /// A record to look at, and to remember for the next search.
     fn point(&self, log: &Aof, sequence: u64) -> Result<Point, LogError> {
-        let header = self.decode_header(sequence, &log.read(sequence)?)?;
-        Ok(Point::from(&header))
+        let point = Point::from(&self.decode_header(sequence, &log.read(sequence)?)?);
+        self.tail().points.keep(point, self.config.points_max as usize);
+        Ok(point)
     }
 
     pub(super) fn find_offset(&self, log: &Aof, offset: u64) -> Result<Option<PartitionLogIndex>, LogError> {
@@ -56,7 +73,11 @@ impl Inner {
         if !log.sequences().contains(&found) {
             return Ok(None);
         }
-        let record = self.decode(found, &log.read(found)?)?;
+        let record = match log.read(found) {
+            // It was dropped meanwhile.
+            Err(AofError::OutOfRange { sequence, first, .. }) if sequence < first => return Ok(None),
+            read => self.decode(found, &read?)?,
+        };
         let ends = record.first_offset.saturating_add(rows(&record.record));
         Ok((record.first_offset <= offset && offset < ends).then_some(index(found)))
     }
