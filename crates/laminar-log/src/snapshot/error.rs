@@ -155,3 +155,87 @@ impl SnapshotError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_where_what_and_what_to_do() {
+        let path = || PathBuf::from("/data/9.snap");
+        let io = |kind: io::ErrorKind| SnapshotError::file(FileOperation::Sync, &path(), kind.into());
+        let damaged = || SnapshotError::Damaged { at: 51, found: 1, expected: 2 };
+        let (what, expected) = ("the number of frames", LogId::new(3, 9));
+        let source = FormatError::Value { what: "frame", at: 12, found: 7 };
+        let cases = [
+            (
+                io(io::ErrorKind::Other),
+                ErrorKind::Unavailable,
+                "/data/9.snap: sync failed; the snapshot was not finished, clear the fault and try again",
+            ),
+            (
+                io(io::ErrorKind::StorageFull).in_file(&path()),
+                ErrorKind::Overloaded,
+                "/data/9.snap: sync failed; the snapshot was not finished, clear the fault and try again",
+            ),
+            (
+                damaged().in_file(&path()),
+                ErrorKind::Corrupt,
+                "/data/9.snap: the snapshot cannot be used; restore this replica from another",
+            ),
+            (
+                damaged(),
+                ErrorKind::Corrupt,
+                "snapshot, frame at byte 51: checksum 00000001, expected 00000002",
+            ),
+            (
+                SnapshotError::BadFrame { at: 51, frame: "rows", source },
+                ErrorKind::Corrupt,
+                "snapshot, rows frame at byte 51: it cannot be read",
+            ),
+            (
+                SnapshotError::OutOfOrder { at: 51, frame: "state", after: "after the head" },
+                ErrorKind::Corrupt,
+                "snapshot, state frame at byte 51: it must not come after the head",
+            ),
+            (
+                SnapshotError::WrongValue { at: 51, what, found: 3, expected: 4 },
+                ErrorKind::Corrupt,
+                "snapshot, frame at byte 51: the number of frames is 3, expected 4",
+            ),
+            (
+                SnapshotError::CutShort { at: 51 },
+                ErrorKind::Corrupt,
+                "snapshot: it ends at byte 51, before its last frame",
+            ),
+            (
+                SnapshotError::TooLong { at: 51 },
+                ErrorKind::Corrupt,
+                "snapshot: there are bytes behind its last frame, from byte 51 on",
+            ),
+            (
+                SnapshotError::VersionTooNew { found: 2 },
+                ErrorKind::Invalid,
+                "snapshot: version 2, and this release reads up to 1; upgrade laminar on this node",
+            ),
+            (
+                SnapshotError::TooLarge { given: 99, limit: 64 },
+                ErrorKind::Invalid,
+                "snapshot: a part of 99 bytes does not fit a frame of 64; make smaller pieces",
+            ),
+            (
+                SnapshotError::OtherSnapshot { found: LogId::new(2, 9), expected },
+                ErrorKind::Unavailable,
+                "snapshot: it is of entry 2-9, and that of entry 3-9 was announced; ask for it again",
+            ),
+            (
+                SnapshotError::Misused { source: Box::new(damaged()) },
+                ErrorKind::Internal,
+                "a snapshot was written wrongly; please report this",
+            ),
+        ];
+        for (error, kind, text) in cases {
+            assert_eq!((error.to_string().as_str(), error.kind()), (text, kind));
+        }
+    }
+}
