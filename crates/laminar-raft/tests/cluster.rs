@@ -128,6 +128,27 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!(first.len(), second.len());
 }
 
+/// A follower that lags behind the purged part of the log goes on from a snapshot.
+#[test]
+fn a_lagging_follower_gets_a_snapshot() {
+    simulate(5, |seed| async move {
+        let mut cluster = Cluster::<SimRuntime>::start(3, seed, settings(), true).await;
+        let leader = cluster.wait_for_leader().await;
+        cluster.write_until_done(5).await;
+        let behind = 1 + leader % 3;
+        cluster.router.isolate(behind, &[1, 2, 3]);
+        cluster.write_until_done(100).await;
+        assert!(cluster.store(leader).state().purged > cluster.store(behind).state().last);
+        cluster.heal_and_check().await;
+        assert!(cluster.machine(behind).installed() > 0);
+        assert!(cluster.store(behind).state().purged.is_some());
+        // What it was sent is also there after a power cut.
+        cluster.kill(behind).await;
+        cluster.heal_and_check().await;
+        cluster.stop().await;
+    });
+}
+
 /// What openraft promises and what it does not (LOG-1): a follower is told to apply what a quorum of others has on disk.
 #[test]
 fn openraft_applies_entries_that_are_not_on_this_disk_yet() {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
@@ -28,6 +29,8 @@ struct State {
     snapshot: Option<(Meta, Kept)>,
     /// How often an entry came to be applied before this node had it on disk.
     early: u64,
+    /// How often a leader sent a snapshot to go on from.
+    installed: u64,
 }
 
 /// Clones are the same machine.
@@ -42,7 +45,8 @@ impl Machine {
     /// The machine after a restart: only its snapshot is left.
     pub(crate) fn restarted(&self, log: SegmentedLogStore) -> Self {
         let old = self.state();
-        let state = State { snapshot: old.snapshot.clone(), early: old.early, ..State::default() };
+        let (early, installed) = (old.early, old.installed);
+        let state = State { snapshot: old.snapshot.clone(), early, installed, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)), log: Some(log) }
     }
 
@@ -61,6 +65,10 @@ impl Machine {
 
     pub(crate) fn early(&self) -> u64 {
         self.state().early
+    }
+
+    pub(crate) fn installed(&self) -> u64 {
+        self.state().installed
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -122,8 +130,12 @@ impl<R: AsyncRuntime> RaftStateMachine<DataConfig<R>> for Machine {
                     }
                 }
             };
+            // Partitions answer after `apply` has returned, from tasks of their own; so does this.
             if let Some(responder) = responder {
-                responder.send(response);
+                drop(R::spawn(async move {
+                    R::sleep(Duration::from_millis(1)).await;
+                    responder.send(response);
+                }));
             }
         }
         Ok(())
@@ -135,6 +147,8 @@ impl<R: AsyncRuntime> RaftStateMachine<DataConfig<R>> for Machine {
 
     async fn install_snapshot(&mut self, meta: &Meta, snapshot: Kept) -> io::Result<()> {
         let mut state = self.state();
+        // A restarted machine gets its own one back.
+        state.installed += u64::from(state.applied.is_some());
         state.applied = meta.last_log_id;
         state.members = meta.last_membership.clone();
         state.snapshot = Some((meta.clone(), snapshot.clone()));
