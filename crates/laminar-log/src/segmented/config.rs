@@ -30,6 +30,8 @@ pub struct SegmentedConfig {
     pub snapshot_wait: Duration,
     /// How long a snapshot waits for the partitions' logs to be on disk (`log.snapshot_sync_wait`).
     pub snapshot_sync_wait: Duration,
+    /// How often logs that failed and workers that stand still are looked for (`log.watch_interval`).
+    pub watch_interval: Duration,
     /// Events that wait to be read; the oldest are dropped and counted (`log.events_max`).
     pub events_max: usize,
 }
@@ -47,6 +49,7 @@ impl Default for SegmentedConfig {
             repair_backoff_max: Duration::from_secs(5),
             snapshot_wait: Duration::from_secs(2),
             snapshot_sync_wait: Duration::from_secs(30),
+            watch_interval: Duration::from_millis(100),
             events_max: 4096,
         }
     }

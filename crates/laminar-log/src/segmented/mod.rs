@@ -28,6 +28,7 @@ mod shared;
 mod snapshot;
 mod transfer;
 mod view;
+mod watch;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -90,13 +91,19 @@ pub struct Membership {
     pub bytes: Bytes,
 }
 
+impl Inner {
+    fn partitions(&self) -> RwLockReadGuard<'_, BTreeMap<PartitionId, Arc<Partition>>> {
+        self.partitions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl SegmentedStateMachine {
     fn core(&self) -> MutexGuard<'_, Core> {
         self.inner.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn partitions(&self) -> RwLockReadGuard<'_, BTreeMap<PartitionId, Arc<Partition>>> {
-        self.inner.partitions.read().unwrap_or_else(PoisonError::into_inner)
+        self.inner.partitions()
     }
 
     fn partition(&self, id: PartitionId) -> Option<Arc<Partition>> {
@@ -269,12 +276,13 @@ impl SegmentedStateMachine {
 
     async fn wait_decided(&self, index: LogIndex) {
         loop {
-            let mut deciding = self.inner.deciding.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.inner.shared.decided() >= index {
-                return;
-            }
-            let notice = deciding.add(index);
-            drop(deciding);
+            let notice = {
+                let mut deciding = self.inner.deciding.lock().unwrap_or_else(PoisonError::into_inner);
+                if self.inner.shared.decided() >= index {
+                    return;
+                }
+                deciding.add(index)
+            };
             notice.wait().await;
         }
     }

@@ -12,6 +12,7 @@ use super::config::SegmentedConfig;
 use super::install::{finish_install, read_newest};
 use super::partition::{Beginning, MachineState, Partition, Queued};
 use super::shared::{Parts, Shared};
+use super::watch::watch;
 use super::{Core, Inner, Membership, PartitionEvent, SegmentedStateMachine, worker};
 use crate::error::LogError;
 use crate::log_id::PartitionLogIndex;
@@ -68,15 +69,16 @@ impl SegmentedStateMachine {
             shared.dispatcher.register(partition.id);
             worker::start(partition, &shared);
         }
-        Ok(Self {
-            inner: Arc::new(Inner {
-                shared,
-                core: Mutex::new(Core { verdict: restored.verdict, membership: restored.membership }),
-                partitions: RwLock::new(partitions),
-                deciding: Mutex::default(),
-                snapshots,
-            }),
-        })
+        let runtime = Arc::clone(&shared.runtime);
+        let inner = Arc::new(Inner {
+            shared,
+            core: Mutex::new(Core { verdict: restored.verdict, membership: restored.membership }),
+            partitions: RwLock::new(partitions),
+            deciding: Mutex::default(),
+            snapshots,
+        });
+        runtime.spawn(Box::pin(watch(Arc::downgrade(&inner))));
+        Ok(Self { inner })
     }
 }
 

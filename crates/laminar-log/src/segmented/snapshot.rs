@@ -150,7 +150,11 @@ impl SnapshotBuild {
                 }
             };
             within(&*shared.runtime, left, all).await;
-            if open.iter().any(|part| part.partition.state().repairing) {
+            let behind = |part: &&Part| {
+                part.partition.state().log.as_ref().is_none_or(|log| log.synced_end() <= part.highest)
+            };
+            if open.iter().any(behind) {
+                // It failed or lags, and is repaired meanwhile.
                 shared.runtime.sleep(shared.config.repair_backoff_min).await;
             }
         }

@@ -136,20 +136,17 @@ impl TestRuntime {
         self.run();
         loop {
             let mut inner = self.inner.lock().unwrap();
-            let Some(((at, _), _)) = inner.sleepers.first_key_value().filter(|((at, _), _)| *at <= end) else {
+            let Some(((at, _), _)) = inner.sleepers.first_key_value().filter(|((at, _), _)| *at <= end)
+            else {
                 inner.now = end;
                 return;
             };
-            inner.now = *at;
-            while let Some(first) = inner.sleepers.first_entry()
-                && first.key().0 <= inner.now
-            {
-                let waker = first.remove();
-                drop(inner);
-                waker.wake();
-                inner = self.inner.lock().unwrap();
-            }
+            let at = *at;
+            inner.now = at;
+            let later = inner.sleepers.split_off(&(at + Duration::from_nanos(1), 0));
+            let due = std::mem::replace(&mut inner.sleepers, later);
             drop(inner);
+            due.into_values().for_each(Waker::wake);
             self.run();
         }
     }
