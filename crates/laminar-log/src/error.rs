@@ -88,6 +88,9 @@ pub enum LogError {
         /// The record.
         index: PartitionLogIndex,
     },
+    /// Another snapshot is being built.
+    #[error("a snapshot is being built already; wait for it")]
+    SnapshotUnderWay,
     /// A partition was destroyed or replaced while its snapshot was sent.
     #[error("partition {partition}: it went away while its snapshot was sent; send a newer one")]
     SnapshotOvertaken {
@@ -148,7 +151,9 @@ impl LogError {
             | LogError::RecordsMissing { .. } => ErrorKind::Corrupt,
             LogError::Snapshot(error) => error.kind(),
             LogError::BadVerdictState(_) | LogError::BadMachineState { .. } => ErrorKind::Corrupt,
-            LogError::NotSyncedInTime { .. } | LogError::SnapshotOvertaken { .. } => ErrorKind::Unavailable,
+            LogError::NotSyncedInTime { .. }
+            | LogError::SnapshotOvertaken { .. }
+            | LogError::SnapshotUnderWay => ErrorKind::Unavailable,
             LogError::Limit(_) => ErrorKind::Invalid,
             LogError::EntryTooNew { .. } => ErrorKind::Invalid,
             LogError::NotConsecutive { .. } | LogError::NoEntry { .. } | LogError::NoRecord { .. } => {

@@ -37,6 +37,8 @@ enum Step {
     Heal,
     Trouble(u8, Trouble),
     EndTrouble,
+    /// A record that no machine can apply.
+    Poison(u8),
     Skip(u8),
 }
 
@@ -87,7 +89,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Heal),
         2 => (0..6_u8, trouble).prop_map(|(partition, trouble)| Step::Trouble(partition, trouble)),
         1 => Just(Step::EndTrouble),
-        1 => (0..6_u8).prop_map(Step::Skip),
+        1 => (4..6_u8).prop_map(Step::Poison),
+        1 => (4..6_u8).prop_map(Step::Skip),
     ]
 }
 
@@ -178,6 +181,32 @@ impl Run {
         self.replica.propose(&Entry { time_ms, producer, batch, records });
     }
 
+    /// Skips the record that a partition stands at, if it is one that no machine can apply.
+    fn skip(&mut self, id: PartitionId) -> bool {
+        let Some(status) = self.replica.machine().status(id).filter(|status| status.paused.is_some()) else {
+            return false;
+        };
+        let next = PartitionLogIndex(status.applied.0 + 1);
+        let record = &self.replica.oracle.records[&id][next.0 as usize - 1];
+        let Change::Append(Append { payload: Payload::Inline(bytes), .. }) = &record.record.change else {
+            return false;
+        };
+        if !bytes.starts_with(b"neither") {
+            return false;
+        }
+        let record = self.record(id.0 as u8, Change::Skip(next));
+        self.propose(None, None, vec![Record::Partition(record)]);
+        true
+    }
+
+    /// Skips whatever cannot be applied, so that everything else can.
+    fn skip_all(&mut self) {
+        self.replica.end_troubles();
+        while self.replica.machine().partition_ids().into_iter().any(|id| self.skip(id)) {
+            self.replica.end_troubles();
+        }
+    }
+
     fn apply(&mut self, step: &Step) {
         match step {
             Step::Propose(changes) => {
@@ -221,17 +250,13 @@ impl Run {
                 self.replica.control.set(PartitionId(u32::from(*partition)), Some(*trouble));
             }
             Step::EndTrouble => self.replica.control.clear(),
-            Step::Skip(partition) => {
-                let id = PartitionId(u32::from(*partition));
-                // Only a record that its machine could not apply is skipped: the next one, of a partition that stands.
-                let status = self.replica.machine.status(id);
-                let Some(status) = status.filter(|status| status.paused.is_some()) else { return };
-                let next = PartitionLogIndex(status.applied.0 + 1);
-                if next <= status.highest {
-                    let record = self.record(*partition, Change::Skip(next));
-                    self.propose(None, None, vec![Record::Partition(record)]);
-                }
+            Step::Poison(partition) => {
+                let payload = Payload::Inline(Bytes::from_static(b"neither key nor value"));
+                let append = Append { rows: 1, create: Some(MachineKind::Kv), payload };
+                let record = self.record(*partition, Change::Append(append));
+                self.propose(None, None, vec![Record::Partition(record)]);
             }
+            Step::Skip(partition) => drop(self.skip(PartitionId(u32::from(*partition)))),
         }
         self.replica.check();
     }
@@ -253,6 +278,7 @@ proptest! {
         for step in &steps {
             run.apply(step);
         }
+        run.skip_all();
         run.replica.settle();
         run.replica.crash(seed);
         run.replica.settle();

@@ -121,11 +121,14 @@ impl<R: AsyncRuntime> RaftSnapshotBuilder<DataConfig<R>> for RaftMachine {
     async fn build_snapshot(&mut self) -> io::Result<DataSnapshot> {
         let mut wait = RETRY_MIN;
         loop {
-            let Some(build) = self.machine.begin_snapshot() else {
-                let meta = Meta { last_log_id: None, last_membership: Members::default() };
-                return Ok(Snapshot { meta, snapshot: SnapshotData(Box::new(Nothing)) });
+            let built = match self.machine.begin_snapshot() {
+                Ok(Some(build)) => build.run().await.and_then(|_| self.newest()),
+                Ok(None) => {
+                    let meta = Meta { last_log_id: None, last_membership: Members::default() };
+                    return Ok(Snapshot { meta, snapshot: SnapshotData(Box::new(Nothing)) });
+                }
+                Err(error) => Err(error),
             };
-            let built = build.run().await.and_then(|_| self.newest());
             match built {
                 Ok(Some(snapshot)) => return Ok(snapshot),
                 Ok(None) => tracing::warn!("the snapshot that was built is gone; it is built again"),

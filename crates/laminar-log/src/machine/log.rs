@@ -18,6 +18,10 @@ impl PartitionStateMachine for LogMachine {
         true
     }
 
+    fn is_stateless(&self) -> bool {
+        true
+    }
+
     fn snapshot(&self) -> Vec<Bytes> {
         Vec::new()
     }

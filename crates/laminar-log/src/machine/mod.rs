@@ -47,6 +47,11 @@ pub trait PartitionStateMachine: Send {
         false
     }
 
+    /// Whether the records are all there is: then its state is the same behind every record.
+    fn is_stateless(&self) -> bool {
+        false
+    }
+
     /// Its state, in pieces: equal states give equal bytes.
     fn snapshot(&self) -> Vec<Bytes>;
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use laminar_core::ids::PartitionId;
 
-use super::open::{Restored, open_partitions};
+use super::SegmentedStateMachine;
+use super::open::{Restored, open_partitions, start_partitions};
 use super::partition::MachineState;
 use super::shared::Shared;
 use super::snapshot::decode_membership;
 use super::transfer::SnapshotPieces;
-use super::{SegmentedStateMachine, worker};
 use crate::error::LogError;
 use crate::log_id::LogId;
 use crate::partition_log::{PartitionLogStore, list_partitions};
@@ -50,10 +50,7 @@ impl SegmentedStateMachine {
         let restored = finish_install(shared, &self.inner.snapshots)?;
         let restored = restored.expect("it was given its name just now");
         *partitions = open_partitions(shared, &restored);
-        for partition in partitions.values() {
-            shared.dispatcher.register(partition.id);
-            worker::start(partition, shared);
-        }
+        start_partitions(shared, &partitions);
         drop(partitions);
         core.verdict = restored.verdict;
         core.membership = restored.membership;

@@ -32,6 +32,7 @@ mod watch;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -74,6 +75,8 @@ struct Inner {
     /// Waits for the log to be decided up to an index.
     deciding: Mutex<Waiters>,
     snapshots: SnapshotStore,
+    /// Whether a snapshot is being built.
+    building: AtomicBool,
 }
 
 /// What `apply` alone changes, in log order.
@@ -201,6 +204,7 @@ impl SegmentedStateMachine {
                 skips: BTreeSet::new(),
             },
         );
+        shared.dispatcher.register(id);
         let mut partitions = self.inner.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.insert(id, Arc::clone(&partition));
         partition

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
 use laminar_core::ids::{LogIndex, PartitionId};
@@ -65,10 +66,7 @@ impl SegmentedStateMachine {
         remove_destroyed(&shared, &restored.verdict)?;
         let partitions = open_partitions(&shared, &restored);
         shared.set_decided(applied);
-        for partition in partitions.values() {
-            shared.dispatcher.register(partition.id);
-            worker::start(partition, &shared);
-        }
+        start_partitions(&shared, &partitions);
         let runtime = Arc::clone(&shared.runtime);
         let inner = Arc::new(Inner {
             shared,
@@ -76,6 +74,7 @@ impl SegmentedStateMachine {
             partitions: RwLock::new(partitions),
             deciding: Mutex::default(),
             snapshots,
+            building: AtomicBool::new(false),
         });
         runtime.spawn(Box::pin(watch(Arc::downgrade(&inner))));
         Ok(Self { inner })
@@ -102,11 +101,24 @@ pub(crate) fn open_partitions(
         let partition = Partition::new(id, verdict.machine, begin);
         if let Some(error) = fault {
             shared.events.push(PartitionEvent::LogFailed { partition: id, reason: error.to_string() });
-            partition.state().pause(id, shared, verdict.highest, error.to_string());
+            let mut state = partition.state();
+            state.diverged = true;
+            state.pause(id, shared, verdict.highest, error.to_string());
         }
         partitions.insert(id, partition);
     }
     partitions
+}
+
+/// Lets the partitions apply what waits in them.
+pub(crate) fn start_partitions(shared: &Arc<Shared>, partitions: &BTreeMap<PartitionId, Arc<Partition>>) {
+    for partition in partitions.values() {
+        shared.dispatcher.register(partition.id);
+        for queued in &partition.state().queue {
+            shared.dispatcher.enqueued(partition.id, 1, queued.bytes as u64, queued.raft);
+        }
+        worker::start(partition, shared);
+    }
 }
 
 /// What a partition of the snapshot begins with, and what is wrong with it.
@@ -118,7 +130,11 @@ fn begin(
 ) -> (Beginning, Option<LogError>) {
     let mut machine = shared.machines.make(id, verdict.machine);
     let mut fault = state.and_then(|state| restore(machine.as_mut(), id, state).err());
-    let applied = state.map_or(PartitionLogIndex::NONE, |state| state.applied);
+    let applied = match state {
+        _ if machine.is_stateless() => verdict.highest,
+        Some(state) => state.applied,
+        None => PartitionLogIndex::NONE,
+    };
     let mut queue = VecDeque::new();
     let log = shared.open_log(id).and_then(|log| {
         queue = unapplied(&log, id, applied, verdict.highest)?;

@@ -21,7 +21,7 @@ use crate::error::LogError;
 use crate::log_id::PartitionLogIndex;
 use crate::machine::{Applying, PartitionStateMachine};
 use crate::metrics::PARTITION_PAUSES;
-use crate::partition_log::PartitionLogStore;
+use crate::partition_log::{PartitionLogStore, RecordPin};
 use crate::verdict::AcceptedRecord;
 
 /// A partition. Only [`accept`](Self::accept) adds to it, and it is called in log order.
@@ -79,6 +79,8 @@ pub(crate) struct PartitionState {
     pub(crate) applied_global: LogIndex,
     /// The record up to which the newest snapshot has the machine's state.
     pub(crate) snapshot: PartitionLogIndex,
+    /// Keeps the records behind that one in the partition's own log: a restart applies them again.
+    pin: Option<RecordPin>,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) queue_bytes: usize,
     /// Not here while a worker applies a record (APPLY-1).
@@ -91,6 +93,8 @@ pub(crate) struct PartitionState {
     pub(crate) repairing: bool,
     /// Why nothing is applied.
     pub(crate) paused: Option<String>,
+    /// Whether only a snapshot of another replica helps.
+    pub(crate) diverged: bool,
     /// Records above `applied` that every replica leaves out.
     pub(crate) skips: BTreeSet<PartitionLogIndex>,
     pub(crate) markers: VecDeque<Marker>,
@@ -128,13 +132,14 @@ pub(crate) struct Beginning {
 
 impl Partition {
     pub(crate) fn new(id: PartitionId, kind: MachineKind, begin: Beginning) -> Arc<Self> {
-        let state = PartitionState {
+        let mut state = PartitionState {
             log: begin.log,
             unsynced: VecDeque::new(),
             highest: begin.highest,
             applied: begin.applied,
             applied_global: begin.applied_global,
             snapshot: begin.applied,
+            pin: None,
             queue: begin.queue,
             queue_bytes: 0,
             machine: Some(begin.machine),
@@ -143,11 +148,13 @@ impl Partition {
             machine_back: Vec::new(),
             repairing: false,
             paused: None,
+            diverged: false,
             skips: begin.skips,
             markers: VecDeque::new(),
             waiters: Waiters::default(),
             closed: false,
         };
+        state.keep_behind(state.snapshot);
         Arc::new(Self { id, kind, state: Mutex::new(state) })
     }
 
@@ -168,14 +175,11 @@ impl Partition {
         assert_eq!(record.index, state.highest.next(), "partition {}: LOG-2", self.id);
         state.highest = record.index;
         state.store(self.id, shared, &record, position, &mut afterwards);
-        match &record.record.change {
-            Change::Skip(index) => state.skip(shared, self.id, *index, &mut afterwards),
-            Change::Trim(TrimTo::Offset(offset)) => state.trim(*offset),
-            _ => {}
+        if let Change::Skip(index) = record.record.change {
+            state.skip(shared, self.id, index, &mut afterwards);
         }
         if state.apply_now(&record) {
-            let raft = record.log_id.index;
-            state.applied_one(record.index, raft);
+            state.applied_one(&record);
             afterwards.replies.extend(reply);
         } else {
             state.enqueue(shared, self.id, record, reply);
@@ -199,7 +203,7 @@ impl Partition {
     /// Lets the partition go on after a pause.
     pub(crate) fn resume(self: &Arc<Self>, shared: &Arc<Shared>) -> bool {
         let mut state = self.state();
-        let was_paused = state.paused.take().is_some();
+        let was_paused = !state.diverged && state.paused.take().is_some();
         drop(state);
         if was_paused {
             shared.dispatcher.clear(self.id);
@@ -306,8 +310,8 @@ impl PartitionState {
         let bytes = payload_bytes(&record);
         let (index, raft) = (record.index, record.log_id.index);
         shared.dispatcher.enqueued(id, 1, bytes as u64, raft);
-        // A record that its own log does not have yet could only be read from the segmented log: it stays.
-        let stored = self.log.as_ref().is_some_and(|log| index < log.stored_end());
+        // A record that its own log does not have yet, or has no more, stays.
+        let stored = self.log.as_ref().is_some_and(|log| log.first() <= index && index < log.stored_end());
         let keep = !stored || self.queue_bytes + bytes <= shared.config.apply_queue_bytes_max;
         if keep {
             self.queue_bytes += bytes;
@@ -317,11 +321,16 @@ impl PartitionState {
     }
 
     /// The next record is applied.
-    pub(crate) fn applied_one(&mut self, index: PartitionLogIndex, raft: LogIndex) {
+    pub(crate) fn applied_one(&mut self, record: &AcceptedRecord) {
+        let index = record.index;
         assert_eq!(index, self.applied.next(), "records are applied in order (APPLY-1)");
         self.applied = index;
-        self.applied_global = raft;
+        self.applied_global = record.log_id.index;
         self.skips.remove(&index);
+        if let Change::Trim(TrimTo::Offset(offset)) = record.record.change {
+            // Not before: what waits to be applied may have to be read from the log.
+            self.trim(offset);
+        }
         self.pass_markers();
         if !self.waiters.is_empty() {
             let reached = self.applied_through(LogIndex(u64::MAX));
@@ -344,12 +353,11 @@ impl PartitionState {
         next.map_or(decided, |next| LogIndex(next.0 - 1).min(decided))
     }
 
-    /// The lowest raft index that this partition still needs: to redo its own log, or to apply.
+    /// The lowest raft index that this partition still needs: to store again what its own log may lose. What is only
+    /// not applied yet needs nothing, because its own log has it.
     pub(crate) fn required(&mut self) -> Option<LogIndex> {
         self.forget_synced();
-        let redo = self.unsynced.front().map(|place| place.raft);
-        let apply = self.queue.iter().find(|queued| queued.record.is_none()).map(|queued| queued.raft);
-        redo.into_iter().chain(apply).min()
+        self.unsynced.front().map(|place| place.raft)
     }
 
     /// Every replica leaves out this record.
@@ -378,6 +386,7 @@ impl PartitionState {
     pub(crate) fn skipped_too_late(&mut self, shared: &Shared, id: PartitionId, index: PartitionLogIndex) {
         if self.machine.as_ref().is_none_or(|machine| !machine.keeps_rows()) {
             let reason = "it was applied here and is skipped now; restore the replica from a snapshot";
+            self.diverged = true;
             self.pause(id, shared, index, reason.to_owned());
         }
     }
@@ -397,15 +406,27 @@ impl PartitionState {
         }
     }
 
-    /// Drops rows from the partition's own log. Where rows are not the state, a snapshot decides what can go.
-    fn trim(&mut self, offset: u64) {
-        let keeps_rows = self.machine.as_ref().is_some_and(|machine| machine.keeps_rows());
-        if let Some(log) = self.log.as_ref().filter(|_| keeps_rows)
-            && let Err(error) = log.trim(offset)
+    /// Drops rows from the partition's own log, if they are not needed for anything else.
+    pub(crate) fn trim(&mut self, offset: u64) {
+        // What waits to be applied may have to be read from the log.
+        let trimmed = |log: &PartitionLogStore| {
+            let _unapplied = log.pin(self.applied.next())?;
+            log.trim(offset)
+        };
+        if let Some(log) = &self.log
+            && let Err(error) = trimmed(log)
         {
             // The rows stay until the next trim; readers do not see them.
             tracing::warn!(%error, offset, "trimming the partition's own log failed");
         }
+    }
+
+    /// The newest snapshot has the machine's state up to here; the records behind are kept, unless there is no state.
+    pub(crate) fn keep_behind(&mut self, snapshot: PartitionLogIndex) {
+        self.snapshot = snapshot.min(self.applied);
+        let stateless = self.machine.as_ref().is_some_and(|machine| machine.is_stateless());
+        let pin = self.log.as_ref().filter(|_| !stateless).and_then(|log| log.pin(snapshot.next()).ok());
+        self.pin = pin.or_else(|| self.pin.take().filter(|_| !stateless));
     }
 
     /// A record again: from the partition's own log, or from where it came. None while its log is being repaired.

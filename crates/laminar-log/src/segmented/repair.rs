@@ -70,7 +70,11 @@ fn step(partition: &Partition, shared: &Shared) -> Result<Step, LogError> {
         return Ok(Step::Done);
     }
     match &state.log {
-        None => state.log = Some(shared.open_log(partition.id)?),
+        None => {
+            state.log = Some(shared.open_log(partition.id)?);
+            let snapshot = state.snapshot;
+            state.keep_behind(snapshot);
+        }
         Some(log) => {
             if let Some(failure) = log.failure() {
                 // LOG-6: only opening it again rewrites what is not known to be on disk.

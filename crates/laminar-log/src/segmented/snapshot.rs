@@ -8,6 +8,7 @@
 //! 4. Only then does the file get its name, and Raft hears of it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
@@ -19,6 +20,7 @@ use super::{Membership, SegmentedStateMachine};
 use crate::entry::MachineKind;
 use crate::error::LogError;
 use crate::log_id::{LogId, PartitionLogIndex};
+use crate::machine::PartitionStateMachine;
 use crate::snapshot::{FileSink, Frame, SnapshotHead, SnapshotPartition, SnapshotWriter};
 
 /// A snapshot that was begun; [`run`](Self::run) finishes it.
@@ -41,9 +43,16 @@ struct Part {
 
 impl SegmentedStateMachine {
     /// Begins a snapshot of everything up to the last entry; none if there is no entry yet. Between two entries.
-    pub fn begin_snapshot(&self) -> Option<SnapshotBuild> {
+    ///
+    /// # Errors
+    ///
+    /// Unavailable: one is under way. A second one could name records that the first lets go.
+    pub fn begin_snapshot(&self) -> Result<Option<SnapshotBuild>, LogError> {
         let core = self.core();
-        let log_id = core.verdict.last_applied()?;
+        let Some(log_id) = core.verdict.last_applied() else { return Ok(None) };
+        if self.inner.building.swap(true, Ordering::AcqRel) {
+            return Err(LogError::SnapshotUnderWay);
+        }
         let partitions = self.partitions();
         let part = |(id, verdict): (PartitionId, &crate::verdict::PartitionVerdict)| {
             let partition =
@@ -53,13 +62,13 @@ impl SegmentedStateMachine {
             let (kind, highest, start_offset) = (verdict.machine, verdict.highest, verdict.start_offset);
             Part { partition, kind, highest, start_offset, state }
         };
-        Some(SnapshotBuild {
+        Ok(Some(SnapshotBuild {
             machine: self.clone(),
             log_id,
             membership: core.membership.clone(),
             verdict: core.verdict.encode(),
             partitions: core.verdict.partitions().map(part).collect(),
-        })
+        }))
     }
 }
 
@@ -116,7 +125,12 @@ impl SnapshotBuild {
             index = self.log_id.index.0,
             "it enters the snapshot with its last state"
         );
-        self.machine.last_state(id, part.kind)
+        let machine = self.machine.inner.shared.machines.make(id, part.kind);
+        if machine.is_stateless() {
+            let (pieces, hash) = (machine.snapshot(), machine.state_hash());
+            return Ok(MachineState { applied: part.highest, pieces, hash });
+        }
+        self.machine.last_state(id, machine.as_ref())
     }
 
     /// Returns when every partition's log is on disk up to the snapshot's index.
@@ -165,7 +179,8 @@ impl SnapshotBuild {
         self.machine.inner.snapshots.remove_older(self.log_id)?;
         for (part, applied) in self.partitions.iter().zip(applied) {
             let mut state = part.partition.state();
-            state.snapshot = state.snapshot.max(*applied);
+            state.keep_behind(*applied);
+            state.trim(part.start_offset);
             let keeps_rows = state.machine.as_ref().is_none_or(|machine| machine.keeps_rows());
             if !keeps_rows
                 && let Some(log) = &state.log
@@ -184,12 +199,17 @@ impl Drop for SnapshotBuild {
         for part in &self.partitions {
             part.partition.state().markers.retain(|marker| !marker.state.is_same(&part.state));
         }
+        self.machine.inner.building.store(false, Ordering::Release);
     }
 }
 
 impl SegmentedStateMachine {
     /// The state of a partition's machine in the newest snapshot, or that of a new machine.
-    fn last_state(&self, id: PartitionId, kind: MachineKind) -> Result<MachineState, LogError> {
+    fn last_state(
+        &self,
+        id: PartitionId,
+        empty: &dyn PartitionStateMachine,
+    ) -> Result<MachineState, LogError> {
         let mut found: Option<MachineState> = None;
         if let Some(newest) = self.inner.snapshots.list()?.pop() {
             let mut reader = self.inner.snapshots.read(newest)?;
@@ -208,13 +228,10 @@ impl SegmentedStateMachine {
                 }
             }
         }
-        Ok(found.unwrap_or_else(|| {
-            let machine = self.inner.shared.machines.make(id, kind);
-            MachineState {
-                applied: PartitionLogIndex::NONE,
-                pieces: machine.snapshot(),
-                hash: machine.state_hash(),
-            }
+        Ok(found.unwrap_or_else(|| MachineState {
+            applied: PartitionLogIndex::NONE,
+            pieces: empty.snapshot(),
+            hash: empty.state_hash(),
         }))
     }
 }

@@ -22,11 +22,9 @@ impl Inner {
         for partition in partitions {
             let mut state = partition.state();
             state.forget_synced();
-            // What its log lost when it failed can be redone, because its places are still known.
-            let lost =
-                !state.unsynced.is_empty() && state.log.as_ref().is_none_or(|log| log.failure().is_some());
+            let failed = state.log.as_ref().is_none_or(|log| log.failure().is_some());
             drop(state);
-            if lost {
+            if failed {
                 repair::start(&partition, &self.shared);
             }
         }

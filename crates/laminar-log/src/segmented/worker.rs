@@ -29,12 +29,13 @@ pub(crate) fn start(partition: &Arc<Partition>, shared: &Arc<Shared>) {
 async fn run(partition: Arc<Partition>, shared: Arc<Shared>) {
     while let Some((queued, machine)) = next(&partition) {
         let span = tracing::debug_span!("apply", partition = partition.id.0, index = queued.index.0);
-        let Some(record) = load(&partition, &shared, &queued).await else {
-            give_back(&partition, &shared, queued, machine, Done::Skipped);
-            return;
+        // The partition was closed if there is no record.
+        let record = load(&partition, &shared, &queued).await;
+        let (machine, done) = match &record {
+            Some(record) => apply(&partition, &shared, machine, record).instrument(span).await,
+            None => (machine, Done::Skipped),
         };
-        let (machine, done) = apply(&partition, &shared, machine, &record).instrument(span).await;
-        if !give_back(&partition, &shared, queued, machine, done) {
+        if !give_back(&partition, &shared, queued, record, machine, done) {
             return;
         }
     }
@@ -145,6 +146,7 @@ fn give_back(
     partition: &Arc<Partition>,
     shared: &Arc<Shared>,
     queued: Queued,
+    record: Option<AcceptedRecord>,
     machine: Box<dyn PartitionStateMachine>,
     done: Done,
 ) -> bool {
@@ -164,13 +166,14 @@ fn give_back(
     if state.closed {
         state.working = false;
     } else {
+        let record = record.expect("a partition that is not closed has its records");
         if queued.record.is_some() {
             state.queue_bytes -= queued.bytes;
         }
         if matches!(done, Done::Applied) && state.skips.contains(&queued.index) {
             state.skipped_too_late(shared, partition.id, queued.index);
         }
-        state.applied_one(queued.index, queued.raft);
+        state.applied_one(&record);
         shared.dispatcher.applied(partition.id, 1, queued.bytes as u64);
     }
     let goes_on = !state.closed;

@@ -148,6 +148,10 @@ impl PartitionStateMachine for Controlled {
         self.partition.0.is_multiple_of(2)
     }
 
+    fn is_stateless(&self) -> bool {
+        self.inner.is_stateless()
+    }
+
     fn snapshot(&self) -> Vec<Bytes> {
         self.inner.snapshot()
     }

@@ -31,9 +31,8 @@ pub(crate) struct Replica {
     pub(crate) fs: MemoryFileSystem,
     pub(crate) runtime: TestRuntime,
     pub(crate) control: Control,
-    committer: Committer,
-    pub(crate) store: SegmentedLogStore,
-    pub(crate) machine: SegmentedStateMachine,
+    /// None while the power is off.
+    live: Option<Opened>,
     pub(crate) oracle: Oracle,
     /// What was answered, by index.
     pub(crate) replies: Arc<Mutex<BTreeMap<u64, Verdict>>>,
@@ -76,14 +75,12 @@ fn open(fs: &MemoryFileSystem, runtime: &TestRuntime, control: &Control) -> Open
 impl Replica {
     pub(crate) fn new(seed: u64) -> Self {
         let (fs, runtime, control) = (MemoryFileSystem::new(), TestRuntime::new(seed), Control::default());
-        let Opened { committer, store, machine } = open(&fs, &runtime, &control);
+        let live = Some(open(&fs, &runtime, &control));
         Self {
             fs,
             runtime,
             control,
-            committer,
-            store,
-            machine,
+            live,
             oracle: Oracle::new(),
             replies: Arc::default(),
             applied: 0,
@@ -92,8 +89,20 @@ impl Replica {
         }
     }
 
+    fn live(&self) -> &Opened {
+        self.live.as_ref().unwrap()
+    }
+
+    pub(crate) fn store(&self) -> &SegmentedLogStore {
+        &self.live().store
+    }
+
+    pub(crate) fn machine(&self) -> &SegmentedStateMachine {
+        &self.live().machine
+    }
+
     pub(crate) fn last(&self) -> u64 {
-        self.store.state().last.map_or(0, |id| id.index.0)
+        self.store().state().last.map_or(0, |id| id.index.0)
     }
 
     pub(crate) fn applied(&self) -> u64 {
@@ -104,37 +113,37 @@ impl Replica {
     pub(crate) fn propose(&self, entry: &Entry) {
         let id = LogId::new(self.term, self.last() + 1);
         let entry = LogEntry { id, payload: EntryPayload::Normal(encode_entry(entry)) };
-        drop(self.store.append(&[entry]).unwrap());
+        drop(self.store().append(&[entry]).unwrap());
     }
 
     /// Takes back entries that are not committed, as a new leader does.
     pub(crate) fn truncate(&mut self, back: u64) {
         let last = self.last().saturating_sub(back).max(self.applied);
-        let kept = (last > 0).then(|| self.store.id(last)).flatten().or(self.store.state().purged);
+        let kept = (last > 0).then(|| self.store().id(last)).flatten().or(self.store().state().purged);
         self.term += 1;
-        drop(self.store.truncate_after(kept.filter(|_| last > 0)).unwrap());
+        drop(self.store().truncate_after(kept.filter(|_| last > 0)).unwrap());
     }
 
     /// Brings everything to disk, and applies it.
     pub(crate) fn commit(&mut self) {
-        self.committer.step();
+        self.live().committer.step();
         self.apply_up_to(self.last());
     }
 
     fn apply_up_to(&mut self, last: u64) {
         while self.applied < last {
             let index = self.applied + 1;
-            let entry = self.store.entry(index).unwrap();
+            let entry = self.store().entry(index).unwrap();
             let EntryPayload::Normal(bytes) = entry.payload else { panic!("only such are proposed") };
             self.apply(entry.id, &bytes);
         }
-        self.store.save_committed(self.store.id(last));
+        self.store().save_committed(self.store().id(last));
     }
 
     fn apply(&mut self, id: LogId, bytes: &Bytes) {
         let replies = Arc::clone(&self.replies);
         let reply = Box::new(move |verdict| drop(replies.lock().unwrap().insert(id.index.0, verdict)));
-        self.machine.apply(id, bytes, Some(reply)).unwrap();
+        self.machine().apply(id, bytes, Some(reply)).unwrap();
         self.applied = id.index.0;
         if !self.oracle.verdicts.contains_key(&id.index.0) {
             self.oracle.apply(id, bytes);
@@ -147,13 +156,13 @@ impl Replica {
         while self.runtime.now() < end {
             self.runtime.run_for(Duration::from_millis(50).min(end - self.runtime.now()));
             self.fs.advance(Duration::from_millis(50));
-            self.committer.step();
+            self.live().committer.step();
         }
     }
 
     /// Builds a snapshot; says whether it was finished in the time given.
     pub(crate) fn snapshot(&mut self, time: Duration) -> bool {
-        let Some(build) = self.machine.begin_snapshot() else { return false };
+        let Ok(Some(build)) = self.machine().begin_snapshot() else { return false };
         let log_id = build.log_id();
         let done = Arc::new(Mutex::new(None));
         let out = Arc::clone(&done);
@@ -175,7 +184,7 @@ impl Replica {
     /// Lets the log forget what the newest snapshot has.
     pub(crate) fn purge(&self) {
         if let Some(snapshot) = self.snapshot {
-            drop(self.store.purge(snapshot).unwrap());
+            drop(self.store().purge(snapshot).unwrap());
         }
     }
 
@@ -194,7 +203,11 @@ impl Replica {
     /// Cuts the power; what was not synced survives by the bits of `seed`. Then everything is opened again.
     pub(crate) fn crash(&mut self, seed: u64) {
         let mut bits = seed | 1;
+        // From here on nothing that the process does reaches the disk.
+        self.fs.on_call(|_| Some(Fault::Fail(io::ErrorKind::Other)));
         self.runtime.kill();
+        self.live = None;
+        self.fs.heal();
         let acknowledged = self.replies.lock().unwrap().keys().next_back().copied().unwrap_or(0);
         self.fs.power_cut(|_: &Survival| {
             bits ^= bits << 13;
@@ -202,14 +215,12 @@ impl Replica {
             bits ^= bits << 17;
             bits & 1 == 1
         });
-        self.fs.heal();
         // A process that is gone waits for nothing.
         self.control.clear();
-        let Opened { committer, store, machine } = open(&self.fs, &self.runtime, &self.control);
-        (self.committer, self.store, self.machine) = (committer, store, machine);
+        self.live = Some(open(&self.fs, &self.runtime, &self.control));
         assert!(self.last() >= acknowledged, "LOG-3: entry {acknowledged} was acknowledged and is gone");
-        self.applied = self.machine.applied_state().0.map_or(0, |id| id.index.0);
-        assert!(self.applied <= self.last() || self.store.state().purged.is_some());
+        self.applied = self.machine().applied_state().0.map_or(0, |id| id.index.0);
+        assert!(self.applied <= self.last() || self.store().state().purged.is_some());
         self.term += 1;
         // The sole voter commits what is there.
         self.apply_up_to(self.last().max(self.applied));
@@ -225,9 +236,9 @@ impl Replica {
             );
         }
         let partitions: Vec<PartitionId> = self.oracle.records.keys().copied().collect();
-        assert_eq!(self.machine.partition_ids(), partitions);
+        assert_eq!(self.machine().partition_ids(), partitions);
         for (id, records) in &self.oracle.records {
-            let status = self.machine.status(*id).unwrap();
+            let status = self.machine().status(*id).unwrap();
             let highest = records.len() as u64;
             assert_eq!(status.highest.0, highest, "partition {id}: LOG-2");
             assert!(
@@ -237,9 +248,12 @@ impl Replica {
             assert_eq!(status.queued as u64, highest - status.applied.0, "{status:?}");
             if let Some(required) = status.required {
                 // LOG-5: nothing that is needed was purged.
-                assert!(self.store.state().purged.is_none_or(|purged| purged.index < required), "{status:?}");
+                assert!(
+                    self.store().state().purged.is_none_or(|purged| purged.index < required),
+                    "{status:?}"
+                );
             }
-            let Some(log) = self.machine.partition_log(*id).filter(|log| log.failure().is_none()) else {
+            let Some(log) = self.machine().partition_log(*id).filter(|log| log.failure().is_none()) else {
                 continue;
             };
             let mut reader = log.reader(log.first());
@@ -249,28 +263,34 @@ impl Replica {
         }
     }
 
-    /// Ends all trouble, and compares everything with what must be there.
-    pub(crate) fn settle(&mut self) {
+    /// Ends what a test did to disks and machines, and lets everybody catch up.
+    pub(crate) fn end_troubles(&mut self) {
         self.fs.heal();
         self.control.clear();
         self.commit();
-        for id in self.machine.partition_ids() {
-            self.machine.resume(id);
+        for id in self.machine().partition_ids() {
+            self.machine().resume(id);
         }
         self.run_for(Duration::from_secs(30));
+    }
+
+    /// Ends all trouble, and compares everything with what must be there.
+    pub(crate) fn settle(&mut self) {
+        self.end_troubles();
         self.check();
-        assert_eq!(self.machine.verdict_bytes(), self.oracle.verdict.encode(), "APPLY-2");
-        let (machine, ids) = (self.machine.clone(), self.machine.partition_ids());
-        let index = self.machine.decided_index();
+        assert_eq!(self.machine().verdict_bytes(), self.oracle.verdict.encode(), "APPLY-2");
+        let (machine, ids) = (self.machine().clone(), self.machine().partition_ids());
+        let index = self.machine().decided_index();
         let barrier = async move { machine.barrier(ClientId(1), &ids, index, Duration::from_secs(5)).await };
         self.runtime.block_on(barrier).unwrap();
         for (id, records) in &self.oracle.records {
-            let status = self.machine.status(*id).unwrap();
+            let status = self.machine().status(*id).unwrap();
             assert_eq!(status.applied.0, records.len() as u64, "{status:?}");
             assert_eq!(status.stored_end.0, records.len() as u64 + 1, "{status:?}");
-            let log = self.machine.partition_log(*id).unwrap();
-            assert_eq!(log.failure().map(|error| error.to_string()), None);
-            let (machine, id) = (self.machine.clone(), *id);
+            let log = self.machine().partition_log(*id).unwrap();
+            let events = self.machine().take_events();
+            assert_eq!(log.failure().map(|error| format!("{error:?}")), None, "{status:?} {events:?}");
+            let (machine, id) = (self.machine().clone(), *id);
             let looked = async move { machine.with_machine(id, |machine| machine.state_hash()).await };
             assert_eq!(
                 self.runtime.block_on(looked),
