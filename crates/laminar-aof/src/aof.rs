@@ -146,6 +146,9 @@ impl Aof {
     /// Removes the records before `before`; beyond the end, the log becomes empty and goes on there. They are gone for
     /// readers at once, and after the ticket also after a crash. Files are removed as they become empty.
     ///
+    /// A crash before the ticket may leave the log cut or not, but never cut without what was asked for before: a record
+    /// that takes the place of those removed can be appended first, and need not be waited for.
+    ///
     /// # Errors
     ///
     /// Invalid, if the log is not open for writing. What stopped the log, if it has failed.

@@ -28,7 +28,10 @@ impl Chunks {
         let have = self.begin <= offset && offset + length as u64 <= self.begin + self.chunk.len() as u64;
         if !have {
             let wanted = self.chunk_bytes.max(length as u64).min(self.limit - offset);
-            let mut chunk = BytesMut::zeroed(wanted as usize);
+            // The last piece is used again, unless somebody still has a part of it.
+            let mut chunk =
+                std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_else(|_| BytesMut::new());
+            chunk.resize(wanted as usize, 0);
             let read = self.file.read_at(&mut chunk, offset)?;
             chunk.truncate(read);
             self.begin = offset;

@@ -48,7 +48,7 @@ impl Default for AofConfig {
             record_bytes_max: 16 << 20,
             pending_bytes_max: 32 << 20,
             index_interval_bytes: 16 << 10,
-            read_chunk_bytes: 256 << 10,
+            read_chunk_bytes: 512 << 10,
             recycled_files_max: 2,
             verify_sealed: false,
         }

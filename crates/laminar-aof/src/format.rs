@@ -25,38 +25,38 @@
 //!  group, 64 bytes: what one write carries
 //!   0         4      8          16       24       32      40         48        52       56      60     64
 //!  +---------+------+----------+--------+--------+-------+----------+---------+--------+-------+-------+
-//!  | crc32c  | LGRP | identity | offset | synced | start | first    | records | bytes  | chain | flags |
+//!  | crc32c  | LGRP | identity | offset | synced | start | first    | records | bytes  | 0     | flags |
 //!  | 4 - 64  | word | u64      | u64    | u64    | u64   | sequence | u32     | u32    | u32   | u32   |
 //!  | on seed |      |          |        |        |       | u64      |         |        |       |       |
 //!  +---------+------+----------+--------+--------+-------+----------+---------+--------+-------+-------+
 //!   offset  where the group stands in the file
 //!   synced  the synced mark: bytes of this file known to be on disk when the group was written
-//!   start   the first sequence the log still keeps
+//!   start   the first sequence the log still keeps, as asked for before the records of the group
 //!   bytes   of the records after the group
-//!   chain   checksum of the record before the group, or the seed
 //!   flags   1: the log was closed after this group
 //!
 //!  record, 16 bytes and its payload
 //!   0         4        8          16                          to the next multiple of 8
 //!  +---------+--------+----------+-------------------------+-----+
 //!  | crc32c  | length | sequence | payload                 | 0   |
-//!  | 4 - end | u32    | u64      |                         |     |
+//!  | u32     | u32    | u64      |                         |     |
 //!  +---------+--------+----------+-------------------------+-----+
-//!   the checksum goes on from that of the record before; the first goes on from the seed
+//!   the checksum is of the payload, the length, the sequence and the seed, in this order: whoever appends sums up the
+//!   payload, and the committer, which alone knows the rest, goes on from there
 //!
-//!  index entry, 24 bytes                        trailer, the last 64 bytes of a sealed segment
-//!   0          8        16      20    24         0         4      8          16      24      32     40      48      52      56      60   64
-//!  +----------+--------+-------+-----+          +---------+------+----------+-------+-------+------+-------+-------+-------+-------+----+
-//!  | sequence | offset | chain | 0   |          | crc32c  | LEND | identity | first | end   | data | start | index | crc32c| chain | 0  |
-//!  | u64      | u64    | u32   | u32 |          | 4 - 64  | word | u64      | seq.  | seq.  | end  | u64   | count | of the| u32   |    |
-//!  +----------+--------+-------+-----+          | on seed |      |          | u64   | u64   | u64  |       | u32   | index |       |    |
-//!   chain: checksum before that record          +---------+------+----------+-------+-------+------+-------+-------+-------+-------+----+
+//!  index entry, 16 bytes          trailer, the last 64 bytes of a sealed segment
+//!   0          8        16         0         4      8          16      24      32     40      48      52      56    64
+//!  +----------+--------+          +---------+------+----------+-------+-------+------+-------+-------+-------+-----+
+//!  | sequence | offset |          | crc32c  | LEND | identity | first | end   | data | start | index | crc32c| 0   |
+//!  | u64      | u64    |          | 4 - 64  | word | u64      | seq.  | seq.  | end  | u64   | count | of the|     |
+//!  +----------+--------+          | on seed |      |          | u64   | u64   | u64  |       | u32   | index |     |
+//!                                 +---------+------+----------+-------+-------+------+-------+-------+-------+-----+
 //! ```
 //!
-//! **Why leftovers never pass.** A checksum goes on from the one before, and for the same bytes two different
-//! beginnings never meet again: a CRC is a bijection of its start. Bytes of an earlier life of the file were summed
-//! from another seed. Bytes of this life stand once and are never overwritten: every cut, every failure and every
-//! opening goes on in another segment.
+//! **Why leftovers never pass.** A CRC of the same bytes with another seed at the end is another CRC, and every life of
+//! a file has a seed of its own: a record of an earlier life fails even with equal bytes at the same place. Within one
+//! life each byte is written once: every cut, every failure and every opening goes on in another segment, so there is
+//! nothing left over from before a truncation either.
 
 use std::ops::Range;
 
@@ -75,7 +75,7 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 /// What ends a sealed segment.
 pub const TRAILER_BYTES: usize = 64;
 /// One place in the index of a segment.
-pub const INDEX_ENTRY_BYTES: usize = 24;
+pub const INDEX_ENTRY_BYTES: usize = 16;
 /// Groups and records start at multiples of this.
 pub const ALIGNMENT: usize = 8;
 
@@ -179,8 +179,6 @@ pub struct GroupHeader {
     pub records: u32,
     /// How many bytes they take.
     pub body_bytes: u32,
-    /// The checksum of the record before.
-    pub chain: u32,
     /// Whether the log was closed after this group.
     pub closed: bool,
 }
@@ -202,7 +200,6 @@ impl GroupHeader {
         bytes[40..48].copy_from_slice(&self.first_sequence.to_le_bytes());
         bytes[48..52].copy_from_slice(&self.records.to_le_bytes());
         bytes[52..56].copy_from_slice(&self.body_bytes.to_le_bytes());
-        bytes[56..60].copy_from_slice(&self.chain.to_le_bytes());
         bytes[60..64].copy_from_slice(&(u32::from(self.closed) * FLAG_CLOSED).to_le_bytes());
         let crc = crc32c_append(key.seed, &bytes[4..]);
         bytes[0..4].copy_from_slice(&crc.to_le_bytes());
@@ -222,7 +219,6 @@ impl GroupHeader {
             first_sequence: u64_at(bytes, 40),
             records: u32_at(bytes, 48),
             body_bytes: u32_at(bytes, 52),
-            chain: u32_at(bytes, 56),
             closed: u32_at(bytes, 60) == FLAG_CLOSED,
         };
         // What a correct checksum cannot vouch for is compared too: a group is never read elsewhere than it was written.
@@ -232,11 +228,13 @@ impl GroupHeader {
             && group.synced <= offset
             && (group.body_bytes as usize).is_multiple_of(ALIGNMENT)
             && group.first_sequence.checked_add(u64::from(group.records)).is_some()
+            && u32_at(bytes, 56) == 0
             && u32_at(bytes, 60) <= FLAG_CLOSED;
         if mismatch.found == mismatch.expected && ours { Ok(group) } else { Err(mismatch) }
     }
 
-    /// Whether these 8 bytes could begin a group; cheap, for looking through a whole file.
+    /// Whether these 8 bytes could begin a group; cheap, for looking through a whole file. No record begins like one: it
+    /// would be larger than any may be.
     pub(crate) fn may_start(bytes: &[u8]) -> bool {
         bytes[4..8] == GROUP_WORD
     }
@@ -254,19 +252,26 @@ pub fn record_bytes(payload: usize) -> usize {
     (RECORD_HEADER_BYTES + payload).next_multiple_of(ALIGNMENT)
 }
 
-/// Appends a record to `buffer` and returns its checksum, which the next record goes on from.
-pub fn push_record(buffer: &mut Vec<u8>, chain: u32, sequence: u64, payload: &[u8]) -> u32 {
+/// Appends a record to `buffer`, whose payload has the checksum `payload_crc`.
+pub fn push_record(buffer: &mut Vec<u8>, key: &SegmentKey, sequence: u64, payload: &[u8], payload_crc: u32) {
     let length = u32::try_from(payload.len()).expect("record_bytes_max is below 4 GiB");
-    let begin = buffer.len();
+    let end = buffer.len() + record_bytes(payload.len());
     let mut header = [0; RECORD_HEADER_BYTES];
+    header[..4].copy_from_slice(&record_crc(key, length, sequence, payload_crc).to_le_bytes());
     header[4..8].copy_from_slice(&length.to_le_bytes());
-    header[8..16].copy_from_slice(&sequence.to_le_bytes());
+    header[8..].copy_from_slice(&sequence.to_le_bytes());
     buffer.extend_from_slice(&header);
     buffer.extend_from_slice(payload);
-    buffer.resize(begin + record_bytes(payload.len()), 0);
-    let crc = crc32c_append(chain, &buffer[begin + 4..]);
-    buffer[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
-    crc
+    buffer.resize(end, 0);
+}
+
+/// The checksum of a record, whose payload has the checksum `payload_crc`.
+fn record_crc(key: &SegmentKey, length: u32, sequence: u64, payload_crc: u32) -> u32 {
+    let mut rest = [0; 16];
+    rest[..4].copy_from_slice(&length.to_le_bytes());
+    rest[4..12].copy_from_slice(&sequence.to_le_bytes());
+    rest[12..].copy_from_slice(&key.seed.to_le_bytes());
+    crc32c_append(payload_crc, &rest)
 }
 
 /// A record as it stands in a file.
@@ -276,43 +281,29 @@ pub struct RecordFrame {
     pub payload: Range<usize>,
     /// Where in the given bytes the next record or group is.
     pub next: usize,
-    /// Its checksum, which the next record goes on from.
-    pub crc: u32,
 }
 
-/// What stands at a place where a record or a group may stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FrameKind {
-    Group,
-    /// With the bytes that the whole record takes.
-    Record(usize),
+/// The bytes that the record takes whose header this is. Nothing is verified yet.
+pub(crate) fn announced_bytes(header: &[u8]) -> usize {
+    record_bytes(u32_at(header, 4) as usize)
 }
 
-/// What the 8 bytes at a frame's beginning announce. Nothing is verified yet.
-pub(crate) fn frame_kind(bytes: &[u8]) -> FrameKind {
-    if GroupHeader::may_start(bytes) {
-        FrameKind::Group
-    } else {
-        FrameKind::Record(record_bytes(u32_at(bytes, 4) as usize))
-    }
-}
-
-/// The record that `bytes` begin with, which must follow one with checksum `chain` and have this sequence.
-pub fn decode_record(bytes: &[u8], chain: u32, sequence: u64) -> Result<RecordFrame, Mismatch> {
-    let Some(header) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
-        return Err(Mismatch { found: crc32c_append(chain, bytes), expected: 0 });
+/// The record of this segment that `bytes` begin with, which must have this sequence.
+pub fn decode_record(bytes: &[u8], key: &SegmentKey, sequence: u64) -> Result<RecordFrame, Mismatch> {
+    let Some((header, rest)) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>() else {
+        return Err(Mismatch { found: crc32c_append(key.seed, bytes), expected: 0 });
     };
-    let expected = u32_at(header, 0);
-    let length = u32_at(header, 4) as usize;
-    let next = record_bytes(length);
-    let Some(covered) = bytes.get(4..next) else {
-        return Err(Mismatch { found: crc32c_append(chain, &bytes[4..]), expected });
-    };
-    let found = crc32c_append(chain, covered);
-    if found != expected || u64_at(header, 8) != sequence {
+    let (expected, length) = (u32_at(header, 0), u32_at(header, 4));
+    let payload = rest.get(..length as usize).unwrap_or(rest);
+    let found = record_crc(key, length, u64_at(header, 8), crc32c(payload));
+    let end = RECORD_HEADER_BYTES + length as usize;
+    let next = record_bytes(length as usize);
+    // What the checksum does not cover is compared.
+    let whole = bytes.get(end..next).is_some_and(|padding| padding.iter().all(|byte| *byte == 0));
+    if found != expected || u64_at(header, 8) != sequence || !whole {
         return Err(Mismatch { found, expected });
     }
-    Ok(RecordFrame { payload: RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + length, next, crc: found })
+    Ok(RecordFrame { payload: RECORD_HEADER_BYTES..end, next })
 }
 
 /// A place from which reading can begin.
@@ -322,8 +313,6 @@ pub struct IndexEntry {
     pub sequence: u64,
     /// Where it stands in the file.
     pub offset: u64,
-    /// The checksum of the record before it.
-    pub chain: u32,
 }
 
 /// The bytes of an index.
@@ -332,8 +321,6 @@ pub fn encode_index(entries: &[IndexEntry]) -> Vec<u8> {
     for entry in entries {
         bytes.extend_from_slice(&entry.sequence.to_le_bytes());
         bytes.extend_from_slice(&entry.offset.to_le_bytes());
-        bytes.extend_from_slice(&entry.chain.to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
     }
     bytes
 }
@@ -345,11 +332,8 @@ pub fn decode_index(bytes: &[u8], expected: u32) -> Result<Vec<IndexEntry>, Mism
     if found != expected || !rest.is_empty() {
         return Err(Mismatch { found, expected });
     }
-    let entry = |bytes: &[u8; INDEX_ENTRY_BYTES]| IndexEntry {
-        sequence: u64_at(bytes, 0),
-        offset: u64_at(bytes, 8),
-        chain: u32_at(bytes, 16),
-    };
+    let entry =
+        |bytes: &[u8; INDEX_ENTRY_BYTES]| IndexEntry { sequence: u64_at(bytes, 0), offset: u64_at(bytes, 8) };
     Ok(entries.iter().map(entry).collect())
 }
 
@@ -368,8 +352,6 @@ pub struct Trailer {
     pub index_entries: u32,
     /// The checksum of the index.
     pub index_crc: u32,
-    /// The checksum of the last record.
-    pub chain: u32,
 }
 
 impl Trailer {
@@ -389,7 +371,6 @@ impl Trailer {
         bytes[40..48].copy_from_slice(&self.start.to_le_bytes());
         bytes[48..52].copy_from_slice(&self.index_entries.to_le_bytes());
         bytes[52..56].copy_from_slice(&self.index_crc.to_le_bytes());
-        bytes[56..60].copy_from_slice(&self.chain.to_le_bytes());
         let crc = crc32c_append(key.seed, &bytes[4..]);
         bytes[0..4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -408,7 +389,6 @@ impl Trailer {
             start: u64_at(bytes, 40),
             index_entries: u32_at(bytes, 48),
             index_crc: u32_at(bytes, 52),
-            chain: u32_at(bytes, 56),
         };
         let ours = mismatch.found == mismatch.expected
             && bytes[4..8] == TRAILER_WORD

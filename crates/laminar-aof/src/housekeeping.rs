@@ -11,8 +11,8 @@ use crate::segment::{Segment, SegmentExtent};
 pub(crate) enum Job {
     /// Make the next segment ready.
     Prepare { capacity: u64 },
-    /// Write index and trailer of a segment that is left behind.
-    Seal { segment: Arc<Segment>, extent: SegmentExtent },
+    /// Write index and trailer of a segment that is left behind, when the log began at `start`.
+    Seal { segment: Arc<Segment>, extent: SegmentExtent, start: u64 },
     /// Remove the file of a segment, or keep it to be used again.
     Remove { segment: Arc<Segment> },
 }

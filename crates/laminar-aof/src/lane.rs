@@ -1,6 +1,6 @@
 //! A lane: the logs of one durability, written and synced in rounds.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -8,17 +8,23 @@ use crate::committer::Shared;
 use crate::config::Durability;
 use crate::error::{AofError, FileOperation};
 use crate::log::Log;
+use crate::log::state::Load;
 
 /// Yields without another caller coming back after which the committer stops waiting for more.
 const GATHER_PATIENCE: u32 = 100;
+/// From so many waiting bytes on they are written at once, while the committer waits for more.
+const WRITE_EARLY_BYTES: u64 = 256 << 10;
 
 pub(crate) struct Lane {
     durability: Durability,
     shared: Weak<Shared>,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// Appends since the last round began.
+    /// Appends and bytes that wait to be written.
     appends: AtomicUsize,
+    bytes: AtomicU64,
+    /// Appends in the round before, which is how many are expected in the next.
+    expected: AtomicUsize,
     /// Whether somebody asked for a sync now.
     sync_wanted: AtomicBool,
     worker: Mutex<Worker>,
@@ -34,8 +40,8 @@ struct Queue {
 /// What goes on from round to round. Whoever has it runs the next one.
 #[derive(Default)]
 struct Worker {
-    /// Appends in the round before, which is how many are expected in the next.
-    expected: usize,
+    /// Appends that were written and not synced.
+    appends: usize,
     /// Logs that were written and not synced, each once.
     unsynced: Vec<Arc<Log>>,
     /// Logs whose synced mark is to be raised when they have been idle since then.
@@ -52,6 +58,8 @@ impl Lane {
             queue: Mutex::default(),
             wake: Condvar::new(),
             appends: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+            expected: AtomicUsize::new(0),
             sync_wanted: AtomicBool::new(false),
             worker: Mutex::default(),
         })
@@ -65,19 +73,29 @@ impl Lane {
         self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a log that has something pending.
+    /// Takes note of a log that has something pending. Its caller either wakes the thread or comes to [`assist`].
+    ///
+    /// [`assist`]: Self::assist
     pub(crate) fn submit(&self, log: Arc<Log>, wake: bool) {
-        let mut queue = self.queue();
-        queue.ready.push(log);
-        drop(queue);
-        if wake {
+        self.queue().ready.push(log);
+        // ORDER: `expected` is read after the queue was locked, and set before `leave` locks it: either this sees that
+        // others are expected, or `leave` sees the log.
+        if wake || self.durability == Durability::Background || self.expected.load(Ordering::Relaxed) > 1 {
             self.wake.notify_one();
         }
     }
 
-    pub(crate) fn count_append(&self) {
-        // ORDER: relaxed, it is a hint for how long to gather.
+    /// Counts an append, before the committer can see it.
+    pub(crate) fn count_append(&self, bytes: u64) {
+        // ORDER: relaxed, these are hints for how long to gather.
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.appends.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what is being written.
+    pub(crate) fn took(&self, load: Load) {
+        self.bytes.fetch_sub(load.bytes, Ordering::Relaxed);
+        self.appends.fetch_sub(load.appends, Ordering::Relaxed);
     }
 
     /// The next round syncs, also in the background.
@@ -94,15 +112,20 @@ impl Lane {
             return shared.step();
         }
         if self.durability == Durability::Synced
+            && self.expected.load(Ordering::Relaxed) <= 1
             && let Ok(mut worker) = self.worker.try_lock()
-            && worker.expected <= 1
         {
             worker.round(self, &shared);
-            if self.queue().ready.is_empty() {
-                return;
-            }
+            self.leave(worker);
         }
-        self.wake.notify_one();
+    }
+
+    /// Lets the next one work. Whoever found the worker taken relies on being seen here.
+    fn leave(&self, worker: MutexGuard<'_, Worker>) {
+        drop(worker);
+        if !self.queue().ready.is_empty() {
+            self.wake.notify_one();
+        }
     }
 
     /// The thread of this lane.
@@ -159,54 +182,23 @@ impl Lane {
         worker.unsynced.retain(|other| other.uid != log.uid);
         worker.unmarked.retain(|(_, other)| other.uid != log.uid);
         self.queue().ready.retain(|other| other.uid != log.uid);
+        self.leave(worker);
     }
 
     pub(crate) fn stop(&self) {
         self.queue().stopped = true;
         self.wake.notify_all();
     }
-
-    /// Waits a moment for the callers of the last round, who come back together: one sync then serves them all.
-    fn gather(&self, expected: usize, yields_max: u32) {
-        let (mut seen, mut patience) = (0, GATHER_PATIENCE);
-        for _ in 0..yields_max {
-            let waiting = self.appends.load(Ordering::Relaxed);
-            if waiting >= expected || patience == 0 {
-                return;
-            }
-            patience = if waiting > seen { GATHER_PATIENCE } else { patience - 1 };
-            seen = waiting;
-            std::thread::yield_now();
-        }
-    }
 }
 
 impl Worker {
     /// Writes everything that waits, and syncs it where that is due.
     fn round(&mut self, lane: &Lane, shared: &Shared) {
-        if self.expected > 1 && lane.durability == Durability::Synced {
-            lane.gather(self.expected, shared.config.gather_yields_max);
+        if lane.durability == Durability::Synced {
+            self.gather(lane, shared);
         }
         let sync_wanted = lane.sync_wanted.swap(false, Ordering::Acquire);
-        let ready = std::mem::take(&mut lane.queue().ready);
-        self.expected = lane.appends.swap(0, Ordering::Relaxed);
-        let now = shared.fs.now();
-        for log in ready {
-            if !log.write_pending() {
-                continue;
-            }
-            if self.unsynced.is_empty() {
-                self.unsynced_since = now;
-            }
-            if lane.durability == Durability::Synced
-                || !self.unsynced.iter().any(|other| other.uid == log.uid)
-            {
-                self.unsynced.push(log);
-            }
-            if self.unsynced.len() >= shared.config.unsynced_files_max as usize {
-                self.sync(lane, shared);
-            }
-        }
+        let now = self.write(lane, shared);
         let due =
             shared.config.background_sync_interval.saturating_sub(now.saturating_sub(self.unsynced_since));
         if sync_wanted || lane.durability == Durability::Synced || due.is_zero() {
@@ -214,14 +206,58 @@ impl Worker {
         }
     }
 
+    /// Waits a moment for the callers of the last round, who come back together: one sync then serves them all. What
+    /// they bring is written meanwhile, if it is much.
+    fn gather(&mut self, lane: &Lane, shared: &Shared) {
+        let expected = lane.expected.load(Ordering::Relaxed);
+        let (mut seen, mut patience) = (0, GATHER_PATIENCE);
+        for _ in 0..shared.config.gather_yields_max {
+            let came = self.appends + lane.appends.load(Ordering::Relaxed);
+            if came >= expected || expected <= 1 || patience == 0 {
+                return;
+            }
+            patience = if came > seen { GATHER_PATIENCE } else { patience - 1 };
+            seen = came;
+            if lane.bytes.load(Ordering::Relaxed) >= WRITE_EARLY_BYTES {
+                self.write(lane, shared);
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Writes everything that waits; returns when.
+    fn write(&mut self, lane: &Lane, shared: &Shared) -> Duration {
+        let ready = std::mem::take(&mut lane.queue().ready);
+        let now = shared.fs.now();
+        for log in ready {
+            let Some(load) = log.write_pending() else { continue };
+            self.appends += load.appends;
+            if self.unsynced.is_empty() {
+                self.unsynced_since = now;
+            }
+            if !self.unsynced.iter().any(|other| other.uid == log.uid) {
+                self.unsynced.push(log);
+            }
+            if self.unsynced.len() >= shared.config.unsynced_files_max as usize {
+                self.sync(lane, shared);
+            }
+        }
+        now
+    }
+
     /// Syncs every log that was written, and tells who waits.
     fn sync(&mut self, lane: &Lane, shared: &Shared) {
         let logs = std::mem::take(&mut self.unsynced);
+        if logs.is_empty() {
+            return;
+        }
         let many = logs.len() >= shared.config.sync_all_files_min as usize;
         if !(many && lane.durability == Durability::Background && sync_devices(shared, &logs)) {
             logs.iter().for_each(|log| log.sync_written());
         }
         let now = shared.fs.now();
+        lane.expected.store(std::mem::take(&mut self.appends), Ordering::Relaxed);
         for log in logs {
             self.unmarked.retain(|(_, other)| other.uid != log.uid);
             self.unmarked.push((now, log));

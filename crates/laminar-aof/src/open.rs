@@ -94,7 +94,11 @@ fn seal_older(log: &Arc<Log>) {
     let older = state.ranges.len().saturating_sub(1);
     let unsealed = state.ranges[..older].iter().filter(|range| !range.sealed);
     let mut jobs: Vec<Job> = unsealed
-        .map(|range| Job::Seal { segment: Arc::clone(&range.segment), extent: range.extent })
+        .map(|range| Job::Seal {
+            segment: Arc::clone(&range.segment),
+            extent: range.extent,
+            start: state.start,
+        })
         .collect();
     drop(state);
     log.submit_jobs(&mut jobs);

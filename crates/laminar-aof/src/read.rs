@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::chunks::Chunks;
 use crate::error::AofError;
 use crate::format::{
-    FrameKind, GROUP_HEADER_BYTES, Mismatch, RECORD_HEADER_BYTES, decode_record, frame_kind,
+    GROUP_HEADER_BYTES, GroupHeader, Mismatch, RECORD_HEADER_BYTES, announced_bytes, decode_record,
 };
 use crate::log::Log;
 use crate::log::state::Place;
@@ -17,6 +17,8 @@ use crate::segment::Segment;
 
 /// Records that wait to be written and are handed to a reader at once.
 const MEMORY_RECORDS_MAX: usize = 4096;
+/// Records that are verified in one go: the checksums of several are then computed side by side.
+const VERIFY_RECORDS_MAX: usize = 64;
 
 /// A record as it was appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,9 +36,12 @@ pub struct SegmentReader {
     /// Keeps the file from being recycled.
     segment: Arc<Segment>,
     log: Arc<Log>,
+    /// Payloads that were verified and not handed out, the next one last.
+    verified: Vec<(u64, usize)>,
+    /// Where the first one stands that was not verified.
     offset: u64,
+    /// The next to be handed out.
     sequence: u64,
-    chain: u32,
     end: u64,
     data_end: u64,
 }
@@ -57,14 +62,14 @@ impl SegmentReader {
             chunks: Chunks::new(file, data_end, chunk_bytes),
             segment: range.segment,
             log: Arc::clone(log),
+            verified: Vec::new(),
             offset: place.offset,
             sequence: place.sequence,
-            chain: place.chain,
             end,
             data_end,
         };
         while reader.sequence < from {
-            reader.advance()?;
+            reader.next_place()?;
         }
         Ok(reader)
     }
@@ -85,7 +90,7 @@ impl SegmentReader {
             return Ok(None);
         }
         let sequence = self.sequence;
-        let (offset, length) = self.advance()?;
+        let (offset, length) = self.next_place()?;
         Ok(Some(Record { sequence, payload: self.chunks.slice(offset, length) }))
     }
 
@@ -101,35 +106,62 @@ impl SegmentReader {
         Ok(records)
     }
 
-    /// Verifies a record and goes behind it; says where its payload is.
-    fn advance(&mut self) -> Result<(u64, usize), AofError> {
+    /// Goes behind a record; says where its payload is.
+    fn next_place(&mut self) -> Result<(u64, usize), AofError> {
         loop {
-            let Some(bytes) = self.chunks.at(self.offset, RECORD_HEADER_BYTES)? else {
-                return Err(self.cut_short());
-            };
-            let needed = match frame_kind(bytes) {
-                FrameKind::Group => {
-                    // What a group says is needed for recovery only; the chain goes on from record to record.
-                    self.offset += GROUP_HEADER_BYTES as u64;
-                    continue;
-                }
-                FrameKind::Record(needed) => needed,
-            };
-            let Some(bytes) = self.chunks.at(self.offset, needed)? else { return Err(self.cut_short()) };
-            let record = match decode_record(bytes, self.chain, self.sequence) {
-                Ok(record) => record,
-                Err(mismatch) => return Err(self.corrupt(mismatch)),
-            };
-            let payload = (self.offset + record.payload.start as u64, record.payload.len());
-            self.offset += record.next as u64;
-            self.sequence += 1;
-            self.chain = record.crc;
-            return Ok(payload);
+            if let Some(place) = self.verified.pop() {
+                self.sequence += 1;
+                return Ok(place);
+            }
+            self.verify()?;
         }
     }
 
+    /// Verifies the next record, and those behind it that were read with it.
+    fn verify(&mut self) -> Result<(), AofError> {
+        let needed = loop {
+            let Some(bytes) = self.chunks.at(self.offset, RECORD_HEADER_BYTES)? else {
+                return Err(self.cut_short());
+            };
+            if !GroupHeader::may_start(bytes) {
+                break announced_bytes(bytes);
+            }
+            // What a group says is needed for recovery only.
+            self.offset += GROUP_HEADER_BYTES as u64;
+        };
+        let Some(bytes) = self.chunks.at(self.offset, needed)? else { return Err(self.cut_short()) };
+        let records_max = (self.end - self.sequence).min(VERIFY_RECORDS_MAX as u64) as usize;
+        let mut within = 0;
+        let mut bad = None;
+        while self.verified.len() < records_max && within + RECORD_HEADER_BYTES <= bytes.len() {
+            let rest = &bytes[within..];
+            if GroupHeader::may_start(rest) || announced_bytes(rest) > rest.len() {
+                break;
+            }
+            let sequence = self.sequence + self.verified.len() as u64;
+            match decode_record(rest, &self.segment.key, sequence) {
+                Ok(record) => {
+                    let payload = (within + record.payload.start) as u64;
+                    self.verified.push((self.offset + payload, record.payload.len()));
+                    within += record.next;
+                }
+                Err(mismatch) => {
+                    bad = Some(mismatch);
+                    break;
+                }
+            }
+        }
+        // A bad one behind good ones is met again as the first.
+        if let Some(mismatch) = bad.filter(|_| self.verified.is_empty()) {
+            return Err(self.corrupt(mismatch));
+        }
+        self.offset += within as u64;
+        self.verified.reverse();
+        Ok(())
+    }
+
     fn cut_short(&self) -> AofError {
-        self.corrupt(Mismatch { found: 0, expected: self.chain })
+        self.corrupt(Mismatch { found: 0, expected: 0 })
     }
 
     fn corrupt(&self, mismatch: Mismatch) -> AofError {

@@ -144,8 +144,8 @@ impl Recovery<'_> {
     fn verify(&mut self, header: &SegmentHeader, file: OpenFile, trailer: &Trailer) -> Result<(), AofError> {
         let scan =
             scan(header, file, trailer.data_end, trailer.first_sequence, self.config.index_interval_bytes)?;
-        let whole = (scan.extent.end, scan.extent.chain) == (trailer.end_sequence, trailer.chain);
-        if scan.extent.data_end != trailer.data_end || !whole {
+        let whole = (scan.extent.end, scan.extent.data_end) == (trailer.end_sequence, trailer.data_end);
+        if !whole {
             return Err(corrupt(self.folder, header.key.id, &scan, trailer.data_end));
         }
         self.out.records_verified += trailer.end_sequence - trailer.first_sequence;
@@ -161,7 +161,6 @@ impl Recovery<'_> {
             first: trailer.first_sequence,
             end: trailer.end_sequence,
             data_end: trailer.data_end,
-            chain: trailer.chain,
         };
         let range =
             SegmentRange { segment: Segment::sealed(header, trailer), extent, end: extent.end, sealed: true };

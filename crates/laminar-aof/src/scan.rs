@@ -5,21 +5,21 @@ use std::collections::VecDeque;
 use crate::chunks::Chunks;
 use crate::error::AofError;
 use crate::format::{
-    ALIGNMENT, DATA_START, GROUP_HEADER_BYTES, GroupHeader, IndexEntry, Mismatch, SegmentHeader,
-    decode_record,
+    ALIGNMENT, DATA_START, GROUP_HEADER_BYTES, GroupHeader, IndexEntry, Mismatch, RECORD_HEADER_BYTES,
+    SegmentHeader, announced_bytes, decode_record,
 };
 use crate::fs::OpenFile;
 use crate::recover::CutTail;
 use crate::segment::SegmentExtent;
 
-const SCAN_CHUNK_BYTES: u64 = 1 << 20;
+/// Small enough to stay in the processor's cache from reading to verifying.
+const SCAN_CHUNK_BYTES: u64 = 256 << 10;
 
 /// A place between two groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Boundary {
     pub(crate) offset: u64,
     pub(crate) sequence: u64,
-    pub(crate) chain: u32,
 }
 
 /// Where the intact records end, and what is wrong with the bytes there.
@@ -64,19 +64,14 @@ pub(crate) fn scan(
     index_interval: u64,
 ) -> Result<Scan, AofError> {
     let mut chunks = Chunks::new(file, limit, SCAN_CHUNK_BYTES);
-    let first = Boundary { offset: DATA_START, sequence: expected, chain: header.key.seed };
+    let first = Boundary { offset: DATA_START, sequence: expected };
     let mut scanner = Scanner {
         header,
         at: first,
         index_interval,
         boundaries: VecDeque::from([first]),
         scan: Scan {
-            extent: SegmentExtent {
-                first: expected,
-                end: expected,
-                data_end: DATA_START,
-                chain: header.key.seed,
-            },
+            extent: SegmentExtent { first: expected, end: expected, data_end: DATA_START },
             index: Vec::new(),
             used: false,
             start: 0,
@@ -118,10 +113,9 @@ impl Scanner<'_> {
                 return Ok(self.stop(mismatch));
             }
         };
-        let follows = !self.scan.used || group.first_sequence == at.sequence;
-        if group.chain != at.chain || !follows {
+        if self.scan.used && group.first_sequence != at.sequence {
             self.scan.torn = true;
-            return Ok(self.stop(Mismatch { found: at.chain, expected: group.chain }));
+            return Ok(self.stop(Mismatch { found: 0, expected: 0 }));
         }
         if !self.scan.used {
             self.scan.used = true;
@@ -132,14 +126,8 @@ impl Scanner<'_> {
         self.scan.mark = self.scan.mark.max(group.synced);
         self.scan.start = group.start;
         self.scan.closed = group.closed;
-        let body = u64::from(group.body_bytes) as usize;
-        let begin = at.offset + GROUP_HEADER_BYTES as u64;
-        self.at.offset = begin;
-        let Some(bytes) = chunks.at(begin, body)? else {
-            self.scan.torn = true;
-            return Ok(self.stop(Mismatch { found: 0, expected: group.chain }));
-        };
-        if let Err(mismatch) = self.records(&bytes[..body], group.records) {
+        self.at.offset = at.offset + GROUP_HEADER_BYTES as u64;
+        if let Some(mismatch) = self.records(chunks, &group)? {
             self.scan.torn = true;
             return Ok(self.stop(mismatch));
         }
@@ -150,33 +138,50 @@ impl Scanner<'_> {
         Ok(true)
     }
 
-    fn records(&mut self, body: &[u8], records: u32) -> Result<(), Mismatch> {
-        let mut within = 0;
-        for _ in 0..records {
-            let at = self.at;
-            let record = decode_record(&body[within..], at.chain, at.sequence)?;
-            if self.scan.index.last().is_none_or(|last| at.offset - last.offset >= self.index_interval) {
-                self.scan.index.push(IndexEntry {
-                    sequence: at.sequence,
-                    offset: at.offset,
-                    chain: at.chain,
-                });
+    /// Verifies the records of a group; says what is wrong with the first bad one.
+    fn records(&mut self, chunks: &mut Chunks, group: &GroupHeader) -> Result<Option<Mismatch>, AofError> {
+        const CUT_SHORT: Option<Mismatch> = Some(Mismatch { found: 0, expected: 0 });
+        let mut left = group.records;
+        while left > 0 {
+            let begin = self.at.offset;
+            let Some(bytes) = chunks.at(begin, RECORD_HEADER_BYTES)? else { return Ok(CUT_SHORT) };
+            let needed = announced_bytes(bytes);
+            if begin + needed as u64 > group.end() {
+                return Ok(CUT_SHORT);
             }
-            within += record.next;
-            self.at = Boundary {
-                offset: at.offset + record.next as u64,
-                sequence: at.sequence + 1,
-                chain: record.crc,
-            };
+            let Some(bytes) = chunks.at(begin, needed)? else { return Ok(CUT_SHORT) };
+            let bytes = &bytes[..bytes.len().min((group.end() - begin) as usize)];
+            let mut within = 0;
+            // As many as are here whole; the first one is.
+            while left > 0
+                && bytes.len() - within >= RECORD_HEADER_BYTES
+                && bytes.len() - within >= announced_bytes(&bytes[within..])
+            {
+                match decode_record(&bytes[within..], &self.header.key, self.at.sequence) {
+                    Ok(record) => within += record.next,
+                    Err(mismatch) => return Ok(Some(mismatch)),
+                }
+                self.verified(begin + within as u64);
+                left -= 1;
+            }
         }
-        if within == body.len() { Ok(()) } else { Err(Mismatch { found: 0, expected: self.at.chain }) }
+        Ok(if self.at.offset == group.end() { None } else { CUT_SHORT })
+    }
+
+    /// Goes on behind an intact record, at `next`.
+    fn verified(&mut self, next: u64) {
+        let Boundary { offset, sequence } = self.at;
+        if self.scan.index.last().is_none_or(|last| offset - last.offset >= self.index_interval) {
+            self.scan.index.push(IndexEntry { sequence, offset });
+        }
+        self.at = Boundary { offset: next, sequence: sequence + 1 };
     }
 
     /// Ends the scan at the current place.
     fn stop(&mut self, mismatch: Mismatch) -> bool {
-        let Boundary { offset, sequence, chain } = self.at;
+        let Boundary { offset, sequence } = self.at;
         self.scan.stop = Stop { offset, sequence, mismatch };
-        self.scan.extent = SegmentExtent { end: sequence, data_end: offset, chain, ..self.scan.extent };
+        self.scan.extent = SegmentExtent { end: sequence, data_end: offset, ..self.scan.extent };
         false
     }
 

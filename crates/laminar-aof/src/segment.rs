@@ -97,7 +97,6 @@ impl Segment {
             start,
             index_entries: u32::try_from(entries.len()).expect("a segment of 4 GiB has fewer places"),
             index_crc: crc32c::crc32c(&footer),
-            chain: extent.chain,
         };
         footer.extend_from_slice(&trailer.encode(&self.key));
         file.write_at(&footer, extent.data_end)?;
@@ -114,13 +113,12 @@ impl Segment {
     }
 }
 
-/// What a segment holds: records `first..end`, which end at byte `data_end` with checksum `chain`.
+/// What a segment holds: records `first..end`, which end at byte `data_end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentExtent {
     pub(crate) first: u64,
     pub(crate) end: u64,
     pub(crate) data_end: u64,
-    pub(crate) chain: u32,
 }
 
 /// A segment with a header, and a file that does not have its name yet: a crash leaves nothing of it.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crc32c::crc32c;
 
 use crate::error::AofError;
 use crate::format::{DATA_START, GROUP_HEADER_BYTES, GroupHeader, IndexEntry, push_record, record_bytes};
@@ -26,6 +27,8 @@ const GROUP_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Writer {
     active: Option<Active>,
     buffer: Vec<u8>,
+    /// The log's start as of what was written so far: a later one must not reach the disk before what precedes it.
+    start: u64,
     /// Whether the files lack something that was asked for, and a sync.
     unsynced: bool,
     /// Waiting for the next sync.
@@ -44,19 +47,22 @@ struct Active {
     synced: u64,
     /// Whether a group says so yet.
     marked: bool,
+    /// The group that raised the mark, while it is the last one and not synced.
+    unsynced_mark: Option<[u8; GROUP_HEADER_BYTES]>,
     next_index_at: u64,
     preparing: bool,
 }
 
 impl Active {
     fn new(segment: Arc<Segment>, file: OpenFile, first: u64) -> Self {
-        let extent = SegmentExtent { first, end: first, data_end: DATA_START, chain: segment.key.seed };
+        let extent = SegmentExtent { first, end: first, data_end: DATA_START };
         Self {
             segment,
             file: Some(file),
             extent,
             synced: DATA_START,
             marked: true,
+            unsynced_mark: None,
             next_index_at: 0,
             preparing: false,
         }
@@ -65,7 +71,14 @@ impl Active {
     fn file(&mut self, log: &Log) -> Result<&OpenFile, AofError> {
         match &mut self.file {
             Some(file) => Ok(file),
-            none => Ok(none.insert(log.file(&self.segment)?)),
+            none => {
+                let file = log.file(&self.segment)?;
+                if let Some(mark) = &self.unsynced_mark {
+                    // This handle need not learn of an error that lost the mark, and a log ends at what is lost.
+                    file.write_at(mark, self.extent.data_end - GROUP_HEADER_BYTES as u64)?;
+                }
+                Ok(none.insert(file))
+            }
         }
     }
 
@@ -76,6 +89,7 @@ impl Active {
         }
         log.timed_sync(self.file(log)?)?;
         self.synced = self.extent.data_end;
+        self.unsynced_mark = None;
         Ok(true)
     }
 
@@ -86,6 +100,10 @@ impl Active {
 }
 
 impl Writer {
+    pub(crate) fn new(start: u64) -> Self {
+        Self { start, ..Self::default() }
+    }
+
     pub(crate) fn is_unsynced(&self) -> bool {
         self.unsynced
     }
@@ -103,21 +121,23 @@ impl Writer {
     ) -> Result<(), AofError> {
         self.completions.push(completion);
         self.unsynced = true;
-        let start = log.state().start;
         let mut start_written = true;
         for op in ops {
             match op {
-                Op::Append { first, records } => {
-                    self.write_records(log, start, *first, records)?;
+                Op::Append { first, records, crcs } => {
+                    self.write_records(log, *first, records, crcs)?;
                     start_written = true;
                 }
-                Op::Cut { from } => self.begin_at(log, start, *from)?,
-                Op::Front => start_written = false,
+                Op::Cut { from } => self.begin_at(log, *from)?,
+                Op::Front { before } => {
+                    self.start = *before;
+                    start_written = false;
+                }
                 Op::Sync => {}
             }
         }
         if !start_written {
-            self.write_start(log, start)?;
+            self.write_start(log)?;
         }
         self.prepare_next(log);
         Ok(())
@@ -127,9 +147,9 @@ impl Writer {
     fn write_records(
         &mut self,
         log: &Log,
-        start: u64,
         mut sequence: u64,
         mut records: &[Bytes],
+        mut crcs: &[u32],
     ) -> Result<(), AofError> {
         while let Some(first) = records.first() {
             let needed = record_bytes(first.len()) as u64;
@@ -137,33 +157,29 @@ impl Writer {
             if moved_on || self.active.as_ref().is_none_or(|active| active.room() < needed) {
                 self.begin_segment(log, sequence, needed)?;
             }
-            let written = self.write_group(log, start, sequence, records)?;
+            let written = self.write_group(log, sequence, records, crcs)?;
             sequence += written as u64;
-            records = &records[written..];
+            (records, crcs) = (&records[written..], &crcs[written..]);
         }
         Ok(())
     }
 
     /// Notes a new start of the log in a group of its own, and lets go of the segments below it.
-    fn write_start(&mut self, log: &Log, start: u64) -> Result<(), AofError> {
-        let end = self.active.as_ref().map(|active| active.extent.end);
-        match end {
-            Some(end) if end >= start && self.active.as_ref().is_some_and(|active| active.room() > 0) => {
-                self.write_group(log, start, end, &[])?;
-            }
+    fn write_start(&mut self, log: &Log) -> Result<(), AofError> {
+        match self.active.as_ref().filter(|active| active.room() > 0).map(|active| active.extent.end) {
+            Some(end) if end >= self.start => self.write_group(log, end, &[], &[]).map(drop),
             // The log was emptied beyond its end, nothing was written since it was opened, or there is no room.
             _ => {
-                let first = log.state().written_end().max(start);
-                self.begin_at(log, start, first)?;
+                let first = log.state().written_end().max(self.start);
+                self.begin_at(log, first)
             }
         }
-        Ok(())
     }
 
     /// Has the log go on with this sequence, whatever stands behind it in segments before.
-    fn begin_at(&mut self, log: &Log, start: u64, first: u64) -> Result<(), AofError> {
+    fn begin_at(&mut self, log: &Log, first: u64) -> Result<(), AofError> {
         self.begin_segment(log, first, 0)?;
-        self.write_group(log, start, first, &[]).map(drop)
+        self.write_group(log, first, &[], &[]).map(drop)
     }
 
     /// Goes on in a new segment, whose first record has this sequence.
@@ -173,7 +189,7 @@ impl Writer {
                 log.state().set_synced(active.extent.end);
             }
             let (segment, extent) = (Arc::clone(&active.segment), active.extent);
-            self.jobs.push(Job::Seal { segment, extent });
+            self.jobs.push(Job::Seal { segment, extent, start: self.start });
         }
         let capacity = log.capacity_for(DATA_START + needed + 3 * GROUP_HEADER_BYTES as u64);
         let ready = match log.take_prepared(capacity) {
@@ -196,19 +212,19 @@ impl Writer {
         mut tail: Option<SegmentReader>,
         bytes: u64,
     ) -> Result<u64, AofError> {
-        let start = log.state().start;
         let groups = 3 + bytes.div_ceil(GROUP_BYTES_MAX as u64 / 2);
         let draft =
             log.draft_segment(log.capacity_for(DATA_START + bytes + groups * GROUP_HEADER_BYTES as u64))?;
         self.active = Some(Active::new(Arc::clone(&draft.segment), draft.file.clone(), first));
-        self.write_group(log, start, first, &[])?;
+        self.write_group(log, first, &[], &[])?;
         let mut sequence = first;
         while let Some(tail) = &mut tail {
             let records = tail.next_records(GROUP_BYTES_MAX)?;
             if records.is_empty() {
                 break;
             }
-            self.write_records(log, start, sequence, &records)?;
+            let crcs: Vec<u32> = records.iter().map(|record| crc32c(record)).collect();
+            self.write_records(log, sequence, &records, &crcs)?;
             sequence += records.len() as u64;
         }
         let written_to = self.active.as_ref().map(|active| active.segment.key.id);
@@ -223,18 +239,17 @@ impl Writer {
     fn write_group(
         &mut self,
         log: &Log,
-        start: u64,
         first: u64,
         records: &[Bytes],
+        crcs: &[u32],
     ) -> Result<usize, AofError> {
         let active = self.active.as_mut().expect("a segment was begun");
         let room = active.room().min(GROUP_BYTES_MAX as u64) as usize;
         self.buffer.clear();
         self.buffer.resize(GROUP_HEADER_BYTES, 0);
         let mut index = Vec::new();
-        let mut chain = active.extent.chain;
         let mut written = 0;
-        for record in records {
+        for (record, crc) in records.iter().zip(crcs) {
             let body = self.buffer.len() - GROUP_HEADER_BYTES;
             if written > 0 && body + record_bytes(record.len()) > room {
                 break;
@@ -242,28 +257,26 @@ impl Writer {
             let (sequence, offset) =
                 (first + written as u64, active.extent.data_end + self.buffer.len() as u64);
             if offset >= active.next_index_at {
-                index.push(IndexEntry { sequence, offset, chain });
+                index.push(IndexEntry { sequence, offset });
                 active.next_index_at = offset + log.config.index_interval_bytes;
             }
-            chain = push_record(&mut self.buffer, chain, sequence, record);
+            push_record(&mut self.buffer, &active.segment.key, sequence, record, *crc);
             written += 1;
         }
         let group = GroupHeader {
             offset: active.extent.data_end,
             synced: active.synced,
-            start,
+            start: self.start,
             first_sequence: first,
             records: u32::try_from(written).expect("a group has less than 4 GiB"),
             body_bytes: u32::try_from(self.buffer.len() - GROUP_HEADER_BYTES)
                 .expect("a group has less than 4 GiB"),
-            chain: active.extent.chain,
             closed: false,
         };
         self.put(log, group)?;
         let active = self.active.as_mut().expect("it was written to");
         active.segment.add_to_index(&mut index);
         active.extent.end = first + written as u64;
-        active.extent.chain = chain;
         let range = SegmentRange {
             segment: Arc::clone(&active.segment),
             extent: active.extent,
@@ -282,6 +295,7 @@ impl Writer {
         active.file(log)?.write_at(&self.buffer, group.offset)?;
         active.extent.data_end = group.end();
         active.marked = true;
+        active.unsynced_mark = None;
         Ok(())
     }
 
@@ -299,6 +313,7 @@ impl Writer {
         self.unsynced = false;
         if let Some(active) = &mut self.active {
             active.synced = active.extent.data_end;
+            active.unsynced_mark = None;
             active.marked = false;
             active.file = None;
             log.state().set_synced(active.extent.end);
@@ -306,7 +321,8 @@ impl Writer {
         for completion in self.completions.drain(..) {
             completion.complete(Ok(()));
         }
-        self.jobs.extend(log.unneeded().into_iter().map(|range| Job::Remove { segment: range.segment }));
+        self.jobs
+            .extend(log.unneeded(self.start).into_iter().map(|range| Job::Remove { segment: range.segment }));
         log.submit_jobs(&mut self.jobs);
     }
 
@@ -322,16 +338,17 @@ impl Writer {
         let group = GroupHeader {
             offset: active.extent.data_end,
             synced: active.synced,
-            start: log.state().start,
+            start: self.start,
             first_sequence: active.extent.end,
             records: 0,
             body_bytes: 0,
-            chain: active.extent.chain,
             closed,
         };
         self.buffer.clear();
         self.buffer.resize(GROUP_HEADER_BYTES, 0);
         self.put(log, group)?;
+        let active = self.active.as_mut().expect("it was written to");
+        active.unsynced_mark = self.buffer.first_chunk().copied();
         Ok(true)
     }
 
@@ -344,7 +361,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets the cache close the file. Only a mark may be unsynced: losing one loses no record.
+    /// Lets the cache close the file. Only a mark may be unsynced, and it is written again before anything behind it.
     pub(crate) fn release_file(&mut self) {
         if let Some(active) = self.active.as_mut().filter(|_| !self.unsynced) {
             active.file = None;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use crc32c::crc32c;
 
 use crate::committer::{Lane, Shared};
 use crate::config::{AofConfig, Durability};
@@ -22,7 +23,7 @@ use crate::recover::{Recovered, SegmentRange};
 use crate::segment::{DraftSegment, ReadySegment, Segment};
 use crate::ticket::Ticket;
 use crate::writer::Writer;
-use state::{Op, State};
+use state::{Load, Op, State, Taken};
 
 pub(crate) struct Log {
     /// A number of this opening, which no other in this process has.
@@ -72,6 +73,7 @@ impl Log {
             pending: Vec::new(),
             writing: Arc::default(),
             pending_bytes: 0,
+            pending_appends: 0,
             start: recovered.start,
             next: recovered.end,
             synced: recovered.end,
@@ -94,7 +96,7 @@ impl Log {
             state: Mutex::new(state),
             room: Condvar::new(),
             cuts: AtomicU64::new(0),
-            writer: Mutex::default(),
+            writer: Mutex::new(Writer::new(recovered.start)),
             files: Mutex::new(files),
         })
     }
@@ -142,6 +144,8 @@ impl Log {
         if bytes > limit {
             return Err(AofError::TooLarge { name: "pending_bytes_max", given: bytes, limit });
         }
+        // Here, where callers run side by side, rather than in the committer.
+        let crcs = records.iter().map(|record| crc32c(record)).collect();
         let full = |state: &mut State| state.failed.is_none() && state.pending_bytes + bytes > limit;
         let mut state = self.state();
         if full(&mut state) && !timeout.is_zero() {
@@ -158,8 +162,8 @@ impl Log {
         if count == 0 {
             return Ok(self.enqueue(state, Op::Sync, wake));
         }
-        state.push_records(records, bytes);
-        self.lane.count_append();
+        state.push_records(records, crcs, bytes);
+        self.lane.count_append(bytes);
         Ok(self.ticket(state, first..first + count, wake))
     }
 
@@ -226,7 +230,7 @@ impl Log {
         state.start = before;
         state.next = state.next.max(before);
         self.count_cut(&mut state);
-        Ok(self.enqueue(state, Op::Front, true))
+        Ok(self.enqueue(state, Op::Front { before }, true))
     }
 
     /// A reader of the segment that has this record, unless it is only in memory.
@@ -234,10 +238,10 @@ impl Log {
         let place = self.state().place(sequence, 1)?;
         match place {
             state::Place::Memory(mut records) => Ok(records.swap_remove(0)),
-            state::Place::File { range, end } => {
+            state::Place::File { range, .. } => {
                 // Just enough to hold the record, in most cases: a slice keeps all that was read alive.
                 let chunk_bytes = self.config.index_interval_bytes.min(self.config.read_chunk_bytes);
-                let mut reader = SegmentReader::new(self, range, sequence, end, chunk_bytes)?;
+                let mut reader = SegmentReader::new(self, range, sequence, sequence + 1, chunk_bytes)?;
                 let record = reader.next()?.expect("the log has the record, and it is in this segment");
                 Ok(record.payload)
             }
@@ -246,18 +250,19 @@ impl Log {
 
     // ---- what the committer does ----------------------------------------------------------------------------------
 
-    /// Writes what waits. Says whether there is anything to sync.
-    pub(crate) fn write_pending(&self) -> bool {
+    /// Writes what waits. Says how much, if there is anything to sync.
+    pub(crate) fn write_pending(&self) -> Option<Load> {
         let mut writer = self.writer();
         let taken = self.state().take();
         self.room.notify_all();
-        let Some((ops, completion)) = taken else { return false };
+        let Taken { ops, completion, load } = taken?;
+        self.lane.took(load);
         let written = writer.write(self, &ops, completion);
         match &written {
             Ok(()) => self.state().writing = Arc::default(),
             Err(error) => self.fail(&mut writer, error.clone()),
         }
-        written.is_ok()
+        written.is_ok().then_some(load)
     }
 
     /// Syncs what was written.
@@ -306,9 +311,11 @@ impl Log {
         let mut state = self.state();
         let cause = Box::new(cause);
         let error = AofError::Failed { dir: self.folder.dir.clone(), synced: state.synced, cause };
-        waiting.push(state.fail(error.clone()));
+        let (completion, load) = state.fail(error.clone());
+        waiting.push(completion);
         self.count_cut(&mut state);
         drop(state);
+        self.lane.took(load);
         self.room.notify_all();
         for completion in waiting {
             completion.complete(Err(error.clone()));
@@ -333,10 +340,9 @@ impl Log {
         replaced
     }
 
-    /// Takes out the segments below the log's start.
-    pub(crate) fn unneeded(&self) -> Vec<SegmentRange> {
+    /// Takes out the segments below `start`, which is on disk as the log's start.
+    pub(crate) fn unneeded(&self, start: u64) -> Vec<SegmentRange> {
         let mut state = self.state();
-        let start = state.start;
         let older = state.ranges.len().saturating_sub(1);
         let unneeded = state.ranges[..older].iter().take_while(|range| range.end <= start).count();
         state.ranges.drain(..unneeded).collect()
@@ -395,8 +401,8 @@ impl Log {
     pub(crate) fn do_job(&self, job: Job) {
         let done = match job {
             Job::Prepare { capacity } => self.prepare(capacity),
-            Job::Seal { segment, extent } => {
-                self.file(&segment).and_then(|file| segment.seal(&file, extent, self.state().start))
+            Job::Seal { segment, extent, start } => {
+                self.file(&segment).and_then(|file| segment.seal(&file, extent, start))
             }
             Job::Remove { segment } => self.remove(segment),
         };

@@ -11,12 +11,12 @@ use crate::ticket::Completion;
 /// Something asked of a log, in the order it was asked.
 #[derive(Debug)]
 pub(crate) enum Op {
-    /// Records, the first with this sequence.
-    Append { first: u64, records: Vec<Bytes> },
+    /// Records, the first with this sequence, and the checksums of their payloads.
+    Append { first: u64, records: Vec<Bytes>, crcs: Vec<u32> },
     /// Records from here on are gone; the next one has this sequence.
     Cut { from: u64 },
-    /// The log keeps records from `State::start` on only.
-    Front,
+    /// The log keeps records from here on only.
+    Front { before: u64 },
     /// Everything before is to be synced now.
     Sync,
 }
@@ -30,12 +30,29 @@ pub(crate) enum Place {
     File { range: SegmentRange, end: u64 },
 }
 
+/// What the committer writes next.
+pub(crate) struct Taken {
+    pub(crate) ops: Arc<Vec<Op>>,
+    /// To be told when all of it is on disk.
+    pub(crate) completion: Arc<Completion>,
+    pub(crate) load: Load,
+}
+
+/// How much waits, or waited.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Load {
+    pub(crate) appends: usize,
+    pub(crate) bytes: u64,
+}
+
 pub(crate) struct State {
     pub(crate) ranges: Vec<SegmentRange>,
     pub(crate) pending: Vec<Op>,
     /// What the committer is writing; readable until it is in a file.
     pub(crate) writing: Arc<Vec<Op>>,
     pub(crate) pending_bytes: u64,
+    /// Appends that wait, whatever their size.
+    pub(crate) pending_appends: usize,
     /// The first sequence the log keeps.
     pub(crate) start: u64,
     /// The sequence of the next record.
@@ -61,7 +78,7 @@ impl State {
         let mut end = self.next;
         for op in self.pending.iter().rev().chain(self.writing.iter().rev()) {
             match op {
-                Op::Append { first, records }
+                Op::Append { first, records, .. }
                     if *first <= sequence && sequence - first < records.len() as u64 =>
                 {
                     let (begin, visible) =
@@ -87,25 +104,35 @@ impl State {
     }
 
     /// Adds records to what waits, and gives them their sequences.
-    pub(crate) fn push_records(&mut self, mut added: Vec<Bytes>, bytes: u64) {
+    pub(crate) fn push_records(&mut self, mut added: Vec<Bytes>, mut added_crcs: Vec<u32>, bytes: u64) {
         let count = added.len() as u64;
         match self.pending.last_mut() {
-            Some(Op::Append { records, .. }) => records.append(&mut added),
-            _ => self.pending.push(Op::Append { first: self.next, records: added }),
+            Some(Op::Append { records, crcs, .. }) => {
+                records.append(&mut added);
+                crcs.append(&mut added_crcs);
+            }
+            _ => self.pending.push(Op::Append { first: self.next, records: added, crcs: added_crcs }),
         }
         self.next += count;
         self.pending_bytes += bytes;
+        self.pending_appends += 1;
     }
 
-    /// Hands what waits to the committer, with the completion of all of it.
-    pub(crate) fn take(&mut self) -> Option<(Arc<Vec<Op>>, Arc<Completion>)> {
+    /// Hands what waits to the committer.
+    pub(crate) fn take(&mut self) -> Option<Taken> {
         self.queued = false;
         if self.pending.is_empty() {
             return None;
         }
         self.writing = Arc::new(std::mem::take(&mut self.pending));
-        self.pending_bytes = 0;
-        Some((Arc::clone(&self.writing), std::mem::take(&mut self.completion)))
+        Some(Taken {
+            ops: Arc::clone(&self.writing),
+            completion: std::mem::take(&mut self.completion),
+            load: Load {
+                appends: std::mem::take(&mut self.pending_appends),
+                bytes: std::mem::take(&mut self.pending_bytes),
+            },
+        })
     }
 
     /// Everything written so far, up to `sequence`, is on disk. Records that were taken back meanwhile, and written
@@ -117,12 +144,15 @@ impl State {
     }
 
     /// Stops the log: what is not known to be on disk is neither acknowledged nor read any more (LOG-6).
-    pub(crate) fn fail(&mut self, error: AofError) -> Arc<Completion> {
+    pub(crate) fn fail(&mut self, error: AofError) -> (Arc<Completion>, Load) {
         self.failed = Some(error);
         self.pending.clear();
         self.writing = Arc::default();
-        self.pending_bytes = 0;
         self.next = self.next.min(self.synced).max(self.start);
-        std::mem::take(&mut self.completion)
+        let load = Load {
+            appends: std::mem::take(&mut self.pending_appends),
+            bytes: std::mem::take(&mut self.pending_bytes),
+        };
+        (std::mem::take(&mut self.completion), load)
     }
 }

@@ -285,12 +285,9 @@ impl Run {
             return true;
         }
         for Asked { content: after, .. } in &self.asked {
-            // An append may be there in part; the start may be the new one before or after the records are there.
+            // An append may be there in part.
             let (low, high) = (before.end().min(after.end()), before.end().max(after.end()));
-            let starts = [before.start, after.start];
-            // A later truncation at the front may already have been noted in a group of this one.
-            let later = self.asked.iter().map(|asked| asked.content.start);
-            let starts_known = starts.into_iter().chain(later).any(|start| start == found.start);
+            let starts_known = [before.start, after.start].contains(&found.start);
             let ends_known = (low..=high).contains(&found.end()) || found.records.is_empty();
             let equal = |sequence: u64| {
                 let record = found.get(sequence);
