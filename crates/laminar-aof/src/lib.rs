@@ -55,6 +55,8 @@ mod config;
 mod error;
 pub mod format;
 pub mod fs;
+#[doc(hidden)]
+pub mod fuzz_targets;
 mod handles;
 mod housekeeping;
 mod lane;

@@ -71,7 +71,7 @@ fn child() {
 
 #[test]
 fn what_was_acknowledged_survives_sigkill() {
-    let rounds: u64 = std::env::var("LAMINAR_CRASH_ROUNDS").map_or(50, |rounds| rounds.parse().unwrap());
+    let rounds: u64 = std::env::var("LAMINAR_CRASH_ROUNDS").map_or(200, |rounds| rounds.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
     for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())

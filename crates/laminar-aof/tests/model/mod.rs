@@ -7,6 +7,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -78,6 +79,10 @@ pub(crate) struct Run {
     serial: u64,
     /// Whether the log is read after each step; not while a fault may hit that.
     pub(crate) check_reads: bool,
+    /// Set by a hook that fails every call from now on: the power is out, and comes back with the next opening.
+    pub(crate) power_out: Arc<AtomicBool>,
+    /// What survives that, by its bits.
+    pub(crate) survivors: u64,
 }
 
 impl Run {
@@ -101,6 +106,8 @@ impl Run {
             asked: Vec::new(),
             serial: 0,
             check_reads: true,
+            power_out: Arc::default(),
+            survivors: 0,
         };
         run.reopen();
         run
@@ -246,6 +253,9 @@ impl Run {
 
     fn reopen_after_failure(&mut self) {
         self.settle();
+        if self.power_out.load(Ordering::SeqCst) {
+            return self.reopen();
+        }
         self.fs.heal();
         // LOG-6: what is not known to be on disk is not acknowledged; what is, can still be read.
         let log = self.log();
@@ -258,18 +268,36 @@ impl Run {
         self.reopen();
     }
 
+    fn restore_power(&self) {
+        if self.power_out.swap(false, Ordering::SeqCst) {
+            let mut bits = self.survivors;
+            self.fs.power_cut(|_| {
+                bits = bits.rotate_left(1);
+                bits & 1 == 1
+            });
+            self.fs.heal();
+        }
+    }
+
     /// Opens the log anew and compares what it holds with everything it may hold.
     pub(crate) fn reopen(&mut self) {
         drop(self.log.take());
+        self.restore_power();
         // A fault may hit the opening too; then it is opened again.
         let opened = Aof::open(&self.committer, Path::new(DIR), self.config.clone()).or_else(|error| {
             assert!(matches!(error, AofError::Io { .. } | AofError::DiskFull { .. }), "{error}");
+            self.restore_power();
             self.fs.heal();
             Aof::open(&self.committer, Path::new(DIR), self.config.clone())
         });
         let (log, opened) = opened.unwrap();
-        // A fault hits one call.
-        let found = read_all(&log).or_else(|_| read_all(&log)).unwrap();
+        // A fault hits one call, unless the power is out.
+        let found = read_all(&log).or_else(|_| read_all(&log));
+        if self.power_out.load(Ordering::SeqCst) {
+            self.log = Some(log);
+            return self.reopen();
+        }
+        let found = found.unwrap();
         assert_eq!(opened.sequences, found.start..found.end());
         assert!(self.may_hold(&found), "found {}..{}, which was never there", found.start, found.end());
         self.log = Some(log);
