@@ -11,6 +11,7 @@
 mod bulk;
 mod callers;
 mod engines;
+mod partitions;
 
 use engines::Payloads;
 
@@ -37,6 +38,12 @@ fn main() {
     callers::measure(dir.path(), &payloads, &wanted);
     if wanted.has("bulk") {
         bulk::measure(dir.path(), &payloads);
+    }
+    if wanted.has("many") {
+        partitions::open_after_crash(dir.path(), &payloads);
+    }
+    if wanted.has("idle") {
+        partitions::idle(dir.path(), &payloads);
     }
 }
 
