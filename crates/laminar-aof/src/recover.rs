@@ -210,7 +210,7 @@ impl Recovery<'_> {
                 return Err(self.corrupt(last_id, scan));
             }
             self.out.cut = self.out.cut.or(scan.torn.then(|| scan.cut_tail(last_id)));
-            self.out.unsynced = (scan.synced.offset < scan.extent.data_end).then_some(scan.synced);
+            self.out.unsynced = (!scan.is_settled()).then_some(scan.synced);
         }
         self.out.start = last.start;
         self.out.end = last.range.end.max(last.start);

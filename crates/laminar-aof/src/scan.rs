@@ -20,6 +20,8 @@ const SCAN_CHUNK_BYTES: u64 = 256 << 10;
 pub(crate) struct Boundary {
     pub(crate) offset: u64,
     pub(crate) sequence: u64,
+    /// The log's start as the group before says.
+    pub(crate) start: u64,
 }
 
 /// Where the intact records end, and what is wrong with the bytes there.
@@ -49,6 +51,15 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
+    /// Whether everything that the segment says is known to be on disk: it was begun, and since then no record came, the
+    /// log's start did not move, and nothing is torn.
+    pub(crate) fn is_settled(&self) -> bool {
+        let known = self.synced;
+        known.offset > DATA_START
+            && (known.sequence, known.start) == (self.extent.end, self.start)
+            && !self.torn
+    }
+
     /// Where the segment was cut.
     pub(crate) fn cut_tail(&self, segment: u64) -> CutTail {
         CutTail { segment, sequence: self.stop.sequence, byte: self.stop.offset }
@@ -64,7 +75,7 @@ pub(crate) fn scan(
     index_interval: u64,
 ) -> Result<Scan, AofError> {
     let mut chunks = Chunks::new(file, limit, SCAN_CHUNK_BYTES);
-    let first = Boundary { offset: DATA_START, sequence: expected };
+    let first = Boundary { offset: DATA_START, sequence: expected, start: 0 };
     let mut scanner = Scanner {
         header,
         at: first,
@@ -125,6 +136,7 @@ impl Scanner<'_> {
         }
         self.scan.mark = self.scan.mark.max(group.synced);
         self.scan.start = group.start;
+        self.at.start = group.start;
         self.scan.closed = group.closed;
         self.at.offset = at.offset + GROUP_HEADER_BYTES as u64;
         if let Some(mismatch) = self.records(chunks, &group)? {
@@ -170,16 +182,16 @@ impl Scanner<'_> {
 
     /// Goes on behind an intact record, at `next`.
     fn verified(&mut self, next: u64) {
-        let Boundary { offset, sequence } = self.at;
+        let Boundary { offset, sequence, start } = self.at;
         if self.scan.index.last().is_none_or(|last| offset - last.offset >= self.index_interval) {
             self.scan.index.push(IndexEntry { sequence, offset });
         }
-        self.at = Boundary { offset: next, sequence: sequence + 1 };
+        self.at = Boundary { offset: next, sequence: sequence + 1, start };
     }
 
     /// Ends the scan at the current place.
     fn stop(&mut self, mismatch: Mismatch) -> bool {
-        let Boundary { offset, sequence } = self.at;
+        let Boundary { offset, sequence, .. } = self.at;
         self.scan.stop = Stop { offset, sequence, mismatch };
         self.scan.extent = SegmentExtent { end: sequence, data_end: offset, ..self.scan.extent };
         false

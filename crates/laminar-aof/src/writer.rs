@@ -190,6 +190,10 @@ impl Writer {
             }
             let (segment, extent) = (Arc::clone(&active.segment), active.extent);
             self.jobs.push(Job::Seal { segment, extent, start: self.start });
+        } else if let Some(last) = log.state().ranges.last().filter(|last| !last.sealed) {
+            // The one that was the last at the opening.
+            let (segment, extent) = (Arc::clone(&last.segment), last.extent);
+            self.jobs.push(Job::Seal { segment, extent, start: self.start });
         }
         let capacity = log.capacity_for(DATA_START + needed + 3 * GROUP_HEADER_BYTES as u64);
         let ready = match log.take_prepared(capacity) {
