@@ -213,7 +213,7 @@ fn child() {
             Step::Append(_) => {
                 let added = next.records.iter().skip(content.records.len());
                 let batch = added.map(|(sequence, step)| payload(*sequence, *step)).collect();
-                drop(log.append_and_wait(batch, LONG).unwrap());
+                log.append_and_wait(batch, LONG).unwrap();
             }
             Step::Back(from) => log.truncate_back(from).unwrap().wait(LONG).unwrap(),
             Step::Front(before) => log.truncate_front(before).unwrap().wait(LONG).unwrap(),
