@@ -25,6 +25,8 @@
 //!    segment only, and a bad record anywhere else is corruption.
 //! 4. No byte of a segment's life is written twice: every cut, failure and opening begins another segment.
 //! 5. `start <= synced <= next` for every log.
+//! 6. A crash leaves a prefix of what was asked of a log: no truncation is found, and no file is removed for one, without
+//!    what was asked for before it.
 //!
 //! # Example
 //!
