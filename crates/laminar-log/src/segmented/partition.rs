@@ -274,6 +274,10 @@ impl PartitionState {
     pub(crate) fn forget_synced(&mut self) {
         let Some(log) = self.log.as_ref().filter(|_| !self.unsynced.is_empty()) else { return };
         let synced = log.synced_end();
+        // At the log's first record nothing is known: those before may have been trimmed and never synced.
+        if synced == log.first() {
+            return;
+        }
         while !self.unsynced.is_empty() && self.unsynced_first() < synced {
             self.unsynced.pop_front();
         }

@@ -69,7 +69,7 @@ fn step(partition: &Partition, shared: &Shared) -> Result<Step, LogError> {
         state.repairing = false;
         return Ok(Step::Done);
     }
-    match &state.log {
+    match state.log.clone() {
         None => {
             state.log = Some(shared.open_log(partition.id)?);
             let snapshot = state.snapshot;

@@ -160,8 +160,12 @@ impl Shared {
         if record.partition != partition {
             return Err(lost);
         }
-        if record.change == Change::Trim(TrimTo::End) {
-            record.change = Change::Trim(TrimTo::Offset(place.first_offset));
+        if let Change::Trim(to) = &mut record.change {
+            // As the verdict handed it on: to an offset, and not beyond the end.
+            *to = TrimTo::Offset(match to {
+                TrimTo::End => place.first_offset,
+                TrimTo::Offset(offset) => place.first_offset.min(*offset),
+            });
         }
         Ok(AcceptedRecord { index, first_offset: place.first_offset, log_id, time_ms: place.time_ms, record })
     }

@@ -282,7 +282,8 @@ impl Replica {
         let (machine, ids) = (self.machine().clone(), self.machine().partition_ids());
         let index = self.machine().decided_index();
         let barrier = async move { machine.barrier(ClientId(1), &ids, index, Duration::from_secs(5)).await };
-        self.runtime.block_on(barrier).unwrap();
+        let outcome = self.runtime.block_on(barrier);
+        assert!(outcome.is_ok(), "{outcome:?} {:?}", self.machine().take_events());
         for (id, records) in &self.oracle.records {
             let status = self.machine().status(*id).unwrap();
             assert_eq!(status.applied.0, records.len() as u64, "{status:?}");
