@@ -14,7 +14,7 @@ use super::install::{finish_install, read_newest};
 use super::partition::{Beginning, MachineState, Partition, Queued};
 use super::shared::{Parts, Shared};
 use super::watch::watch;
-use super::{Core, Inner, Membership, PartitionEvent, SegmentedStateMachine, worker};
+use super::{Core, Inner, Membership, SegmentedStateMachine, worker};
 use crate::error::LogError;
 use crate::log_id::PartitionLogIndex;
 use crate::machine::{MachineError, PartitionStateMachine};
@@ -100,7 +100,6 @@ pub(crate) fn open_partitions(
         let (begin, fault) = begin(shared, id, verdict, restored.states.get(&id));
         let partition = Partition::new(id, verdict.machine, begin);
         if let Some(error) = fault {
-            shared.events.push(PartitionEvent::LogFailed { partition: id, reason: error.to_string() });
             let mut state = partition.state();
             state.diverged = true;
             state.pause(id, shared, verdict.highest, error.to_string());

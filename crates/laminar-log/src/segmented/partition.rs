@@ -91,6 +91,8 @@ pub(crate) struct PartitionState {
     /// Told when the machine is back.
     pub(crate) machine_back: Vec<Notice<()>>,
     pub(crate) repairing: bool,
+    /// Whether the partition's own log failed, and not everything is on disk there since.
+    log_failed: bool,
     /// Why nothing is applied.
     pub(crate) paused: Option<String>,
     /// Whether only a snapshot of another replica helps.
@@ -147,6 +149,7 @@ impl Partition {
             applying: None,
             machine_back: Vec::new(),
             repairing: false,
+            log_failed: false,
             paused: None,
             diverged: false,
             skips: begin.skips,
@@ -202,12 +205,8 @@ impl Partition {
 
     /// Lets the partition go on after a pause.
     pub(crate) fn resume(self: &Arc<Self>, shared: &Arc<Shared>) -> bool {
-        let mut state = self.state();
-        let was_paused = !state.diverged && state.paused.take().is_some();
-        drop(state);
+        let was_paused = self.state().unpause(self.id, shared);
         if was_paused {
-            shared.dispatcher.clear(self.id);
-            shared.events.push(PartitionEvent::Resumed { partition: self.id });
             worker::start(self, shared);
         }
         was_paused
@@ -345,7 +344,9 @@ impl PartitionState {
     /// Takes the machine's state for snapshots that wait for the record it is behind.
     pub(crate) fn pass_markers(&mut self) {
         let Some(machine) = self.machine.as_ref().filter(|_| !self.markers.is_empty()) else { return };
-        while let Some(marker) = self.markers.pop_front_if(|marker| marker.at <= self.applied) {
+        while self.markers.front().is_some_and(|marker| marker.at <= self.applied)
+            && let Some(marker) = self.markers.pop_front()
+        {
             let (pieces, hash) = (machine.snapshot(), machine.state_hash());
             marker.state.set(MachineState { applied: self.applied, pieces, hash });
         }
@@ -375,9 +376,7 @@ impl PartitionState {
         if index > self.applied {
             self.skips.insert(index);
             let waits_for_it = self.queue.front().is_some_and(|next| next.index == index);
-            if waits_for_it && self.paused.take().is_some() {
-                shared.dispatcher.clear(id);
-                shared.events.push(PartitionEvent::Resumed { partition: id });
+            if waits_for_it && self.unpause(id, shared) {
                 afterwards.work = true;
             }
         } else {
@@ -408,6 +407,45 @@ impl PartitionState {
             shared.events.push(PartitionEvent::Paused { partition: id, index, reason: reason.clone() });
             self.paused = Some(reason);
         }
+    }
+
+    /// The partition's own log does not work: nothing more is admitted until it has everything again, because what it
+    /// lacks is remembered.
+    pub(crate) fn log_failed(&mut self, id: PartitionId, shared: &Shared, error: &LogError) {
+        if std::mem::replace(&mut self.log_failed, true) {
+            tracing::debug!(partition = id.0, %error, "the partition's own log failed again");
+            return;
+        }
+        let reason = error.to_string();
+        if self.paused.is_none() {
+            shared.dispatcher.set_paused(id, PauseReason::LogFailed(reason.clone()));
+        }
+        shared.events.push(PartitionEvent::LogFailed { partition: id, reason });
+    }
+
+    /// Takes note if a log that failed has everything on disk again.
+    pub(crate) fn check_repaired(&mut self, id: PartitionId, shared: &Shared) {
+        self.forget_synced();
+        let works = self.log.as_ref().is_some_and(|log| log.failure().is_none());
+        if self.log_failed && works && self.unsynced.is_empty() {
+            self.log_failed = false;
+            if self.paused.is_none() {
+                shared.dispatcher.clear(id);
+            }
+            shared.events.push(PartitionEvent::LogRepaired { partition: id });
+        }
+    }
+
+    /// Nothing stands in the way of applying any more; says whether something did.
+    fn unpause(&mut self, id: PartitionId, shared: &Shared) -> bool {
+        if self.diverged || self.paused.take().is_none() {
+            return false;
+        }
+        if !self.log_failed {
+            shared.dispatcher.clear(id);
+        }
+        shared.events.push(PartitionEvent::Resumed { partition: id });
+        true
     }
 
     /// Drops rows from the partition's own log, if they are not needed for anything else.

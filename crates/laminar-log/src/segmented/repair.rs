@@ -1,8 +1,8 @@
 //! Brings a partition's own log up to date from the segmented log: after a fault, or when it could not take a record.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::PartitionEvent;
 use super::partition::{Partition, PartitionState};
 use super::shared::Shared;
 use crate::error::LogError;
@@ -25,32 +25,20 @@ pub(crate) fn start(partition: &Arc<Partition>, shared: &Arc<Shared>) {
 
 async fn run(partition: Arc<Partition>, shared: Arc<Shared>) {
     let mut wait = shared.config.repair_backoff_min;
-    let mut told = false;
     loop {
-        let step = step(&partition, &shared);
-        match step {
-            Ok(Step::Done) => break,
+        match step(&partition, &shared) {
+            Ok(Step::Done) => return,
             Ok(Step::More) => {
                 wait = shared.config.repair_backoff_min;
                 // Others may run.
-                shared.runtime.sleep(std::time::Duration::ZERO).await;
+                shared.runtime.sleep(Duration::ZERO).await;
                 continue;
             }
             Ok(Step::Busy) => {}
-            Err(error) if !told => {
-                told = true;
-                let reason = error.to_string();
-                shared.events.push(PartitionEvent::LogFailed { partition: partition.id, reason });
-            }
-            Err(error) => {
-                tracing::warn!(partition = partition.id.0, %error, "repair of the log failed again")
-            }
+            Err(error) => partition.state().log_failed(partition.id, &shared, &error),
         }
         shared.runtime.sleep(wait).await;
         wait = (wait * 2).min(shared.config.repair_backoff_max);
-    }
-    if told {
-        shared.events.push(PartitionEvent::LogRepaired { partition: partition.id });
     }
 }
 
@@ -77,9 +65,9 @@ fn step(partition: &Partition, shared: &Shared) -> Result<Step, LogError> {
         }
         Some(log) => {
             if let Some(failure) = log.failure() {
+                state.log_failed(partition.id, shared, &failure);
                 // LOG-6: only opening it again rewrites what is not known to be on disk.
                 log.reopen()?;
-                tracing::info!(partition = partition.id.0, %failure, "the partition's own log is open again");
             }
         }
     }

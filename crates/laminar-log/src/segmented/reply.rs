@@ -18,7 +18,7 @@ pub(crate) struct EntryReply {
 impl EntryReply {
     /// A reply that is sent when `parts` records are done; none if nobody waits for it.
     pub(crate) fn new(verdict: Verdict, parts: usize, reply: Option<Reply>) -> Option<Arc<Self>> {
-        let Some(reply) = reply else { return None };
+        let reply = reply?;
         if parts == 0 {
             reply(verdict);
             return None;

@@ -21,7 +21,7 @@ impl Inner {
         let partitions: Vec<_> = self.partitions().values().cloned().collect();
         for partition in partitions {
             let mut state = partition.state();
-            state.forget_synced();
+            state.check_repaired(partition.id, &self.shared);
             let failed = state.log.as_ref().is_none_or(|log| log.failure().is_some());
             drop(state);
             if failed {

@@ -42,6 +42,7 @@ pub(crate) struct Replica {
 }
 
 struct Opened {
+    dispatcher: Arc<PartitionDispatcher>,
     committer: Committer,
     store: SegmentedLogStore,
     machine: SegmentedStateMachine,
@@ -55,11 +56,12 @@ fn open(fs: &MemoryFileSystem, runtime: &TestRuntime, control: &Control) -> Open
     let handle: Arc<dyn Runtime> = Arc::new(runtime.clone());
     let dispatcher =
         PartitionDispatcher::new(DispatcherConfig::default(), Arc::clone(&handle), Vec::new()).unwrap();
+    let dispatcher = Arc::new(dispatcher);
     let parts = Parts {
         committer: committer.clone(),
         runtime: handle,
         source: Arc::new(store.clone()),
-        dispatcher: Arc::new(dispatcher),
+        dispatcher: Arc::clone(&dispatcher),
         machines: Arc::new(ControlledMachines(control.clone())),
     };
     let config = SegmentedConfig {
@@ -69,7 +71,7 @@ fn open(fs: &MemoryFileSystem, runtime: &TestRuntime, control: &Control) -> Open
     };
     let committed = store.committed().map_or(LogIndex::NONE, |id| id.index);
     let machine = SegmentedStateMachine::open(dir, config, parts, committed).unwrap();
-    Opened { committer, store, machine }
+    Opened { dispatcher, committer, store, machine }
 }
 
 impl Replica {
@@ -99,6 +101,23 @@ impl Replica {
 
     pub(crate) fn machine(&self) -> &SegmentedStateMachine {
         &self.live().machine
+    }
+
+    pub(crate) fn dispatcher(&self) -> &PartitionDispatcher {
+        &self.live().dispatcher
+    }
+
+    /// A snapshot of another replica was installed: its history is this one's now.
+    pub(crate) fn adopt(&mut self, other: &Replica) {
+        let (applied, _) = self.machine().applied_state();
+        drop(self.store().purge(applied.unwrap()).unwrap());
+        self.live().committer.step();
+        self.replies = Arc::default();
+        self.oracle = Oracle::new();
+        self.oracle.verdict = other.oracle.verdict.clone();
+        self.oracle.verdicts = other.oracle.verdicts.clone();
+        self.oracle.records = other.oracle.records.clone();
+        self.applied = applied.unwrap().index.0;
     }
 
     pub(crate) fn last(&self) -> u64 {
