@@ -37,7 +37,8 @@ loom: ## Explore every order of the guard's atomic operations
 
 # The cases a property is tried with; the seed of a failure is kept by proptest and hypothesis and tried first again.
 soak: $(NATIVE) ## The property tests with a hundred times the cases
-	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core -p laminar-aof --test 'prop_*'
+	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core -p laminar-aof -p laminar-log --test 'prop_*' --test '*_prop'
+	LAMINAR_SIM_SEEDS=2000 cargo test $(CARGO_FLAGS) -p laminar-raft
 	LAMINAR_CRASH_ROUNDS=5000 cargo test $(CARGO_FLAGS) -p laminar-aof --test crash
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/test_properties.py --timeout 3600
 
@@ -58,7 +59,7 @@ fix: $(DEPS) ## Format, and mend what the linters can
 	$(BIN)/ruff format .
 
 doc: ## Build the Rust documentation; warnings are errors
-	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core -p laminar-aof
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core -p laminar-aof -p laminar-log -p laminar-raft
 
 bench: $(NATIVE) ## Run the benches and print them beside their budgets
 	cargo bench --locked -p laminar-benches
