@@ -16,6 +16,7 @@
 //! ```
 
 mod barrier;
+mod close;
 mod config;
 mod events;
 mod install;
