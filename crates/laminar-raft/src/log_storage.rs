@@ -1,6 +1,7 @@
 //! openraft writes the log.
 
 use std::io;
+use std::sync::Arc;
 
 use laminar_aof::{AofError, Ticket};
 use laminar_log::{LogEntry, LogError, SegmentedLogStore};
@@ -15,6 +16,8 @@ use crate::types::{GroupConfig, RaftEntry, RaftLogId, RaftVote};
 pub struct RaftLog {
     pub(crate) store: SegmentedLogStore,
     pub(crate) read_bytes_max: u64,
+    /// Whoever opens the log again learns from it when no clone is left.
+    _lease: Option<Arc<()>>,
 }
 
 impl RaftLog {
@@ -28,7 +31,12 @@ impl RaftLog {
 
     /// The same, reading no more than so many bytes of payload at once, or one entry.
     pub fn with_read_bytes_max(store: SegmentedLogStore, read_bytes_max: u64) -> Self {
-        Self { store, read_bytes_max }
+        Self { store, read_bytes_max, _lease: None }
+    }
+
+    /// The same, whose clones hold `lease`.
+    pub(crate) fn with_lease(self, lease: Arc<()>) -> Self {
+        Self { _lease: Some(lease), ..self }
     }
 
     /// The log below.

@@ -11,7 +11,10 @@ use openraft::storage::{EntryResponder, RaftStateMachine, Snapshot, SnapshotMeta
 use openraft::{AsyncRuntime, OptionalSend, RaftSnapshotBuilder, StoredMembership};
 
 use crate::convert::{from_log_id, to_io, to_log_id};
+use crate::late::late_verdict;
 use crate::membership::{decode_membership, encode_membership};
+use crate::retire::Retirement;
+use crate::source::LogSource;
 use crate::types::{CommittedLeaderId, Data, DataConfig, Node, RaftLogId, RaftPayload, Response};
 
 /// The first wait before a snapshot that failed is tried again; it doubles with each.
@@ -19,7 +22,8 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 type Meta = SnapshotMeta<CommittedLeaderId, u64, Node>;
-type DataSnapshot = Snapshot<CommittedLeaderId, u64, Node, SnapshotData>;
+/// A snapshot of a data group, with what openraft knows of it.
+pub type DataSnapshot = Snapshot<CommittedLeaderId, u64, Node, SnapshotData>;
 type Members = StoredMembership<CommittedLeaderId, u64, Node>;
 
 /// The state machine of a data group, as openraft wants it.
@@ -27,6 +31,8 @@ type Members = StoredMembership<CommittedLeaderId, u64, Node>;
 pub struct RaftMachine {
     machine: SegmentedStateMachine,
     runtime: Arc<dyn Runtime>,
+    log: LogSource,
+    retirement: Retirement,
 }
 
 /// A snapshot, to be read piece by piece: on its way from a replica to another.
@@ -39,9 +45,9 @@ impl fmt::Debug for SnapshotData {
 }
 
 impl RaftMachine {
-    /// Over a machine that was opened. `runtime` is the one that it runs on.
-    pub fn new(machine: SegmentedStateMachine, runtime: Arc<dyn Runtime>) -> Self {
-        Self { machine, runtime }
+    /// Over a machine that was opened. `runtime` is the one that it runs on, and `log` has the entries that it applies.
+    pub fn new(machine: SegmentedStateMachine, runtime: Arc<dyn Runtime>, log: LogSource) -> Self {
+        Self { machine, runtime, log, retirement: Retirement::default() }
     }
 
     /// The machine below.
@@ -49,14 +55,31 @@ impl RaftMachine {
         &self.machine
     }
 
+    /// Ends what it does on its own, and tells what it could not do.
+    pub(crate) fn retirement(&self) -> &Retirement {
+        &self.retirement
+    }
+
     fn newest(&self) -> Result<Option<DataSnapshot>, LogError> {
         let Some((log_id, members, stream)) = self.machine.newest_snapshot()? else { return Ok(None) };
         let meta = Meta { last_log_id: Some(from_log_id(log_id)), last_membership: stored_members(&members) };
         Ok(Some(Snapshot { meta, snapshot: SnapshotData(Box::new(stream)) }))
     }
+
+    /// Decides an entry; the answer is its verdict, or the promise of one.
+    fn decide(&self, id: LogId, bytes: &bytes::Bytes) -> Result<Response, LogError> {
+        let (sender, late) = late_verdict();
+        self.machine.apply(id, bytes, Some(Box::new(move |verdict| sender.send(verdict))))?;
+        Ok(late.take().map_or_else(|| Response::Later(late), Response::Verdict))
+    }
+
+    fn failed(&self, error: LogError) -> io::Error {
+        self.retirement.failed(error.clone());
+        to_io(error)
+    }
 }
 
-fn stored_members(members: &Membership) -> Members {
+pub(crate) fn stored_members(members: &Membership) -> Members {
     let decoded = decode_membership(&members.bytes).unwrap_or_default();
     StoredMembership::new(members.log_id.map(from_log_id), decoded)
 }
@@ -70,30 +93,41 @@ impl<R: AsyncRuntime> RaftStateMachine<DataConfig<R>> for RaftMachine {
         Ok((applied.map(from_log_id), stored_members(&members)))
     }
 
-    /// Decides the entries. Replies to proposals are sent by the partitions, when they have applied them.
+    /// Decides the entries. openraft is answered at once; verdicts follow when the partitions have applied them.
+    ///
+    /// openraft applies what a quorum has on disk, and this replica need not be in it: each entry is waited for
+    /// (LOG-1). What was found durable is remembered for this call only, because a later one may bring other entries
+    /// in the place of those that were there; within one call all entries are committed and stay.
     async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
     where
         S: Stream<Item = io::Result<EntryResponder<DataConfig<R>>>> + Unpin + OptionalSend,
     {
+        let mut durable = None;
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
             let id: LogId = to_log_id(&entry.log_id);
-            match entry.payload {
-                RaftPayload::Normal(Data(bytes)) => {
-                    let reply = responder.map(|responder| {
-                        let send = move |verdict| responder.send(Response::Verdict(verdict));
-                        Box::new(send) as laminar_log::Reply
-                    });
-                    self.machine.apply(id, &bytes, reply).map_err(to_io)?;
-                    continue;
+            if durable < Some(id.index.0) {
+                durable = Some(self.log.until_durable(id.index.0).await?);
+            }
+            let response = match entry.payload {
+                RaftPayload::Normal(Data(bytes)) if responder.is_some() => {
+                    self.decide(id, &bytes).map_err(|error| self.failed(error))?
                 }
-                RaftPayload::Blank => self.machine.apply_blank(id),
+                RaftPayload::Normal(Data(bytes)) => {
+                    self.machine.apply(id, &bytes, None).map_err(|error| self.failed(error))?;
+                    Response::Done
+                }
+                RaftPayload::Blank => {
+                    self.machine.apply_blank(id);
+                    Response::Done
+                }
                 RaftPayload::Membership(members) => {
                     self.machine.apply_membership(id, encode_membership(&members));
+                    Response::Done
                 }
-            }
+            };
             if let Some(responder) = responder {
-                responder.send(Response::Done);
+                responder.send(response);
             }
         }
         Ok(())
@@ -105,11 +139,12 @@ impl<R: AsyncRuntime> RaftStateMachine<DataConfig<R>> for RaftMachine {
 
     async fn install_snapshot(&mut self, meta: &Meta, mut snapshot: SnapshotData) -> io::Result<()> {
         let log_id = meta.last_log_id.as_ref().map(to_log_id).unwrap_or_default();
-        self.machine.install(log_id, snapshot.0.as_mut()).map_err(to_io)
+        // The machine may be half replaced if this fails: it has to be opened again.
+        self.machine.install(log_id, snapshot.0.as_mut()).map_err(|error| self.failed(error))
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<DataSnapshot>> {
-        self.newest().map_err(to_io)
+        self.newest().map_err(|error| self.failed(error))
     }
 }
 
@@ -117,26 +152,28 @@ impl<R: AsyncRuntime> RaftSnapshotBuilder<DataConfig<R>> for RaftMachine {
     type SnapshotData = SnapshotData;
 
     /// Builds a snapshot. One that fails is tried again, because openraft would stop the group; the one before stays
-    /// until then.
+    /// until then. Ends when the group does.
     async fn build_snapshot(&mut self) -> io::Result<DataSnapshot> {
         let mut wait = RETRY_MIN;
         loop {
-            let built = match self.machine.begin_snapshot() {
-                Ok(Some(build)) => build.run().await.and_then(|_| self.newest()),
+            let retired = || io::Error::new(io::ErrorKind::Interrupted, "the group has ended");
+            let run = match self.machine.begin_snapshot() {
+                Ok(Some(build)) => self.retirement.unless_retired(build.run()).await.ok_or_else(retired)?,
                 Ok(None) => {
                     let meta = Meta { last_log_id: None, last_membership: Members::default() };
                     return Ok(Snapshot { meta, snapshot: SnapshotData(Box::new(Nothing)) });
                 }
                 Err(error) => Err(error),
             };
-            match built {
+            match run.and_then(|_| self.newest()) {
                 Ok(Some(snapshot)) => return Ok(snapshot),
                 Ok(None) => tracing::warn!("the snapshot that was built is gone; it is built again"),
                 Err(error) => {
                     tracing::warn!(%error, "the snapshot failed; the one before stays, and it is tried again")
                 }
             }
-            self.runtime.sleep(wait).await;
+            let sleep = self.runtime.sleep(wait);
+            self.retirement.unless_retired(sleep).await.ok_or_else(retired)?;
             wait = (wait * 2).min(RETRY_MAX);
         }
     }

@@ -10,6 +10,8 @@ use openraft::impls::{BoxedErrorSource, InlineBatch, ProgressResponder};
 use openraft::vote::leader_id_std;
 use openraft::{AppDataResponse, AsyncRuntime, OptionalSend, RaftTypeConfig};
 
+use crate::late::LateVerdict;
+
 /// The types of a Raft group that runs on `R` and answers proposals with `A`.
 pub struct GroupConfig<R, A> {
     // A function of the two, so that it can be sent and shared whatever they are.
@@ -130,10 +132,13 @@ impl fmt::Display for Data {
 }
 
 /// What a data group answers to an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Response {
     /// There was nothing to decide: a blank entry, or one that changed the members.
     Done,
     /// What became of the entry.
     Verdict(Verdict),
+    /// The entry is decided and its partitions have not applied it yet: the verdict comes when they have. openraft is
+    /// answered at once, so that a slow partition does not hold back the answers behind its own.
+    Later(LateVerdict),
 }

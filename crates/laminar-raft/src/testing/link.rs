@@ -9,27 +9,30 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::storage::{RaftStateMachine, Snapshot};
-use openraft::{AppDataResponse, AsyncRuntime, OptionalSend, RaftNetworkFactory};
+use openraft::storage::Snapshot;
+use openraft::{AsyncRuntime, OptionalSend, RaftNetworkFactory};
 
+use super::peer::Peer;
 use super::{Lost, Router};
-use crate::types::{CommittedLeaderId, Group, GroupConfig, Node, RaftVote};
+use crate::types::{CommittedLeaderId, GroupConfig, Node, RaftVote};
 
 /// Makes the links of one life of a node.
 #[derive(Debug)]
-pub struct Factory<R: AsyncRuntime, A: AppDataResponse, M: RaftStateMachine<GroupConfig<R, A>>> {
-    pub(super) router: Router<R, A, M>,
+pub struct Factory<R: AsyncRuntime, P: Peer<R>> {
+    pub(super) router: Router<R, P>,
     pub(super) from: u64,
     pub(super) life: u64,
 }
 
-impl<R, A, M> RaftNetworkFactory<GroupConfig<R, A>> for Factory<R, A, M>
-where
-    R: AsyncRuntime,
-    A: AppDataResponse,
-    M: RaftStateMachine<GroupConfig<R, A>>,
-{
-    type Network = Link<R, A, M>;
+// Derived, this would ask the same of `R`.
+impl<R: AsyncRuntime, P: Peer<R>> Clone for Factory<R, P> {
+    fn clone(&self) -> Self {
+        Self { router: self.router.clone(), ..*self }
+    }
+}
+
+impl<R: AsyncRuntime, P: Peer<R>> RaftNetworkFactory<GroupConfig<R, P::Answer>> for Factory<R, P> {
+    type Network = Link<R, P>;
 
     async fn new_client(&mut self, target: u64, _: &Node) -> Self::Network {
         Link { router: self.router.clone(), from: self.from, life: self.life, to: target }
@@ -38,26 +41,21 @@ where
 
 /// The way from one node to another.
 #[derive(Debug)]
-pub struct Link<R: AsyncRuntime, A: AppDataResponse, M: RaftStateMachine<GroupConfig<R, A>>> {
-    router: Router<R, A, M>,
+pub struct Link<R: AsyncRuntime, P: Peer<R>> {
+    router: Router<R, P>,
     from: u64,
     life: u64,
     to: u64,
 }
 
-impl<R, A, M> Link<R, A, M>
-where
-    R: AsyncRuntime,
-    A: AppDataResponse,
-    M: RaftStateMachine<GroupConfig<R, A>>,
-{
+impl<R: AsyncRuntime, P: Peer<R>> Link<R, P> {
     /// Asks the other node, and brings back its answer if nothing is in the way.
     async fn ask<T, E, F>(
         &self,
         action: RPCTypes,
         option: &RPCOption,
-        ask: impl FnOnce(Group<R, A, M>) -> F,
-    ) -> Result<T, RPCError<GroupConfig<R, A>>>
+        ask: impl FnOnce(P) -> F,
+    ) -> Result<T, RPCError<GroupConfig<R, P::Answer>>>
     where
         F: Future<Output = Result<T, E>>,
         E: fmt::Display,
@@ -76,20 +74,20 @@ where
         }
     }
 
-    async fn exchange<T, F>(&self, ask: impl FnOnce(Group<R, A, M>) -> F) -> Result<T, Lost>
+    async fn exchange<T, F>(&self, ask: impl FnOnce(P) -> F) -> Result<T, Lost>
     where
         F: Future<Output = T>,
     {
         self.router.carry(self.from, self.to).await?;
-        let (raft, life) = {
+        let (peer, life) = {
             let inner = self.router.inner();
             if inner.lives.get(&self.from) != Some(&self.life) {
                 return Err(Lost::Silently);
             }
-            let raft = inner.nodes.get(&self.to).cloned().ok_or(Lost::Refused)?;
-            (raft, inner.lives[&self.to])
+            let peer = inner.nodes.get(&self.to).cloned().ok_or(Lost::Refused)?;
+            (peer, inner.lives[&self.to])
         };
-        let answer = ask(raft).await;
+        let answer = ask(peer).await;
         self.router.carry(self.to, self.from).await?;
         // A node that has died since says nothing.
         let lives = &self.router.inner().lives;
@@ -101,36 +99,31 @@ where
     }
 }
 
-impl<R, A, M> RaftNetworkV2<GroupConfig<R, A>> for Link<R, A, M>
-where
-    R: AsyncRuntime,
-    A: AppDataResponse,
-    M: RaftStateMachine<GroupConfig<R, A>>,
-{
-    type SnapshotData = M::SnapshotData;
+impl<R: AsyncRuntime, P: Peer<R>> RaftNetworkV2<GroupConfig<R, P::Answer>> for Link<R, P> {
+    type SnapshotData = P::SnapshotData;
 
     async fn append_entries(
         &mut self,
-        rpc: AppendEntriesRequest<GroupConfig<R, A>>,
+        rpc: AppendEntriesRequest<GroupConfig<R, P::Answer>>,
         option: RPCOption,
-    ) -> Result<AppendEntriesResponse<GroupConfig<R, A>>, RPCError<GroupConfig<R, A>>> {
-        self.ask(RPCTypes::AppendEntries, &option, |raft| async move { raft.append_entries(rpc).await }).await
+    ) -> Result<AppendEntriesResponse<GroupConfig<R, P::Answer>>, RPCError<GroupConfig<R, P::Answer>>> {
+        self.ask(RPCTypes::AppendEntries, &option, |peer| peer.append(rpc)).await
     }
 
     async fn vote(
         &mut self,
-        rpc: VoteRequest<GroupConfig<R, A>>,
+        rpc: VoteRequest<GroupConfig<R, P::Answer>>,
         option: RPCOption,
-    ) -> Result<VoteResponse<GroupConfig<R, A>>, RPCError<GroupConfig<R, A>>> {
-        self.ask(RPCTypes::Vote, &option, |raft| async move { raft.vote(rpc).await }).await
+    ) -> Result<VoteResponse<GroupConfig<R, P::Answer>>, RPCError<GroupConfig<R, P::Answer>>> {
+        self.ask(RPCTypes::Vote, &option, |peer| peer.vote(rpc)).await
     }
 
     async fn pre_vote(
         &mut self,
-        rpc: VoteRequest<GroupConfig<R, A>>,
+        rpc: VoteRequest<GroupConfig<R, P::Answer>>,
         option: RPCOption,
-    ) -> Result<VoteResponse<GroupConfig<R, A>>, RPCError<GroupConfig<R, A>>> {
-        self.ask(RPCTypes::Vote, &option, |raft| async move { raft.pre_vote(rpc).await }).await
+    ) -> Result<VoteResponse<GroupConfig<R, P::Answer>>, RPCError<GroupConfig<R, P::Answer>>> {
+        self.ask(RPCTypes::Vote, &option, |peer| peer.pre_vote(rpc)).await
     }
 
     async fn full_snapshot(
@@ -139,17 +132,15 @@ where
         snapshot: Snapshot<CommittedLeaderId, u64, Node, Self::SnapshotData>,
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
-    ) -> Result<SnapshotResponse<GroupConfig<R, A>>, StreamingError<GroupConfig<R, A>>> {
-        let install = |raft: Group<R, A, M>| async move { raft.install_full_snapshot(vote, snapshot).await };
-        Ok(self.ask(RPCTypes::InstallSnapshot, &option, install).await?)
+    ) -> Result<SnapshotResponse<GroupConfig<R, P::Answer>>, StreamingError<GroupConfig<R, P::Answer>>> {
+        Ok(self.ask(RPCTypes::InstallSnapshot, &option, |peer| peer.install(vote, snapshot)).await?)
     }
 
     async fn transfer_leader(
         &mut self,
-        rpc: TransferLeaderRequest<GroupConfig<R, A>>,
+        rpc: TransferLeaderRequest<GroupConfig<R, P::Answer>>,
         option: RPCOption,
-    ) -> Result<TransferLeaderResponse<GroupConfig<R, A>>, RPCError<GroupConfig<R, A>>> {
-        let hand_over = |raft: Group<R, A, M>| async move { raft.handle_transfer_leader(rpc).await };
-        self.ask(RPCTypes::TransferLeader, &option, hand_over).await
+    ) -> Result<TransferLeaderResponse<GroupConfig<R, P::Answer>>, RPCError<GroupConfig<R, P::Answer>>> {
+        self.ask(RPCTypes::TransferLeader, &option, |peer| peer.take_over(rpc)).await
     }
 }

@@ -4,6 +4,7 @@
 //! simulated run can be repeated.
 
 mod link;
+mod peer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,15 +13,14 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use openraft::storage::RaftStateMachine;
-use openraft::{AppDataResponse, AsyncRuntime};
+use openraft::AsyncRuntime;
 
 pub use self::link::{Factory, Link};
-use crate::types::{Group, GroupConfig};
+pub use self::peer::Peer;
 
 /// The network between the nodes of a group. Clones are the same network.
-pub struct Router<R: AsyncRuntime, A: AppDataResponse, M: RaftStateMachine<GroupConfig<R, A>>> {
-    inner: Shared<Group<R, A, M>>,
+pub struct Router<R: AsyncRuntime, P: Peer<R>> {
+    inner: Shared<P>,
     runtime: PhantomData<fn() -> R>,
 }
 
@@ -61,12 +61,7 @@ enum Lost {
     Refused,
 }
 
-impl<R, A, M> Router<R, A, M>
-where
-    R: AsyncRuntime,
-    A: AppDataResponse,
-    M: RaftStateMachine<GroupConfig<R, A>>,
-{
+impl<R: AsyncRuntime, P: Peer<R>> Router<R, P> {
     /// A network without nodes that loses nothing and takes no time.
     pub fn new(seed: u64) -> Self {
         let inner = Inner {
@@ -81,19 +76,19 @@ where
         Self { inner: Arc::new(Mutex::new(inner)), runtime: PhantomData }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner<Group<R, A, M>>> {
+    fn inner(&self) -> MutexGuard<'_, Inner<P>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The network as a node sees it that is being started; ends its earlier life.
-    pub fn factory(&self, node: u64) -> Factory<R, A, M> {
+    pub fn factory(&self, node: u64) -> Factory<R, P> {
         self.leave(node);
         Factory { router: self.clone(), from: node, life: self.inner().lives[&node] }
     }
 
     /// Lets a node be reached.
-    pub fn join(&self, node: u64, raft: Group<R, A, M>) {
-        self.inner().nodes.insert(node, raft);
+    pub fn join(&self, node: u64, peer: P) {
+        self.inner().nodes.insert(node, peer);
     }
 
     /// Takes a node off the network, with all that it has sent and not had answered.
@@ -107,8 +102,8 @@ where
     }
 
     /// The nodes that can be reached.
-    pub fn nodes(&self) -> Vec<(u64, Group<R, A, M>)> {
-        self.inner().nodes.iter().map(|(id, raft)| (*id, raft.clone())).collect()
+    pub fn nodes(&self) -> Vec<(u64, P)> {
+        self.inner().nodes.iter().map(|(id, peer)| (*id, peer.clone())).collect()
     }
 
     /// Lets nothing through between a node and the others, in both directions.
@@ -158,23 +153,13 @@ where
     }
 }
 
-impl<R, A, M> Clone for Router<R, A, M>
-where
-    R: AsyncRuntime,
-    A: AppDataResponse,
-    M: RaftStateMachine<GroupConfig<R, A>>,
-{
+impl<R: AsyncRuntime, P: Peer<R>> Clone for Router<R, P> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), runtime: PhantomData }
     }
 }
 
-impl<R, A, M> fmt::Debug for Router<R, A, M>
-where
-    R: AsyncRuntime,
-    A: AppDataResponse,
-    M: RaftStateMachine<GroupConfig<R, A>>,
-{
+impl<R: AsyncRuntime, P: Peer<R>> fmt::Debug for Router<R, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.inner();
         f.debug_struct("Router")

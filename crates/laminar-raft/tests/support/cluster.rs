@@ -12,7 +12,7 @@ use laminar_aof::fs::{MemoryFileSystem, Survival};
 use laminar_aof::{AofConfig, Committer, CommitterConfig};
 use laminar_log::{SegmentedLogConfig, SegmentedLogStore};
 use laminar_raft::testing::Router;
-use laminar_raft::{Data, DataGroup, Node, RaftLog, RaftSettings, Response, raft_config};
+use laminar_raft::{Data, DataGroup, Node, RaftLog, RaftSettings, raft_config};
 use openraft::{AsyncRuntime, Instant, Raft};
 
 use super::machine::{Kept, Machine};
@@ -29,7 +29,7 @@ pub(crate) struct Member<R: AsyncRuntime> {
 
 pub(crate) struct Cluster<R: AsyncRuntime> {
     pub(crate) ids: Vec<u64>,
-    pub(crate) router: Router<R, Response, Machine>,
+    pub(crate) router: Router<R, DataGroup<R, Machine>>,
     settings: RaftSettings,
     /// Whether files are worked by a task of the runtime, and not by threads.
     simulated: bool,
@@ -244,7 +244,7 @@ impl<R: AsyncRuntime> Cluster<R> {
 async fn work_disk<R: AsyncRuntime>(
     committer: Committer,
     fs: MemoryFileSystem,
-    router: Router<R, Response, Machine>,
+    router: Router<R, DataGroup<R, Machine>>,
     stop: Arc<AtomicBool>,
 ) {
     while !stop.load(Ordering::Relaxed) {

@@ -4,6 +4,12 @@
 
 mod cluster;
 mod machine;
+mod replicas;
+mod seeds;
+mod workload;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use machine::Machine;
+pub(crate) use replicas::{DIR, Replicas, nodes, small_config};
+pub(crate) use seeds::simulate;
+pub(crate) use workload::{Workload, plain};

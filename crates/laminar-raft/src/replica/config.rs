@@ -1,0 +1,105 @@
+//! What a replica is made of, and how it is run.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use laminar_aof::Committer;
+use laminar_core::ids::NodeId;
+use laminar_log::dispatcher::{AdmissionSignal, DispatcherConfig};
+use laminar_log::tracking::{AckPolicy, MasterPolicy};
+use laminar_log::{MachineFactory, SegmentedConfig, SegmentedLogConfig};
+
+use crate::config::RaftSettings;
+
+/// Tells the time that rows get, in milliseconds since 1970. It may jump; what a replica writes never goes back.
+pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What a replica is built on.
+#[derive(Clone)]
+pub struct ReplicaParts {
+    /// Its folder. The Raft log is in `raft`, the partitions' logs in `partitions`, snapshots in `snapshots`.
+    pub dir: PathBuf,
+    /// This node.
+    pub node: NodeId,
+    /// Writes for all logs of the process.
+    pub committer: Committer,
+    /// Makes the partitions' machines.
+    pub machines: Arc<dyn MachineFactory>,
+    /// The time that proposals carry.
+    pub clock: WallClock,
+    /// What else admission depends on.
+    pub signals: Vec<Arc<dyn AdmissionSignal>>,
+}
+
+impl fmt::Debug for ReplicaParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaParts").field("dir", &self.dir).field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+/// How a replica is run. Every wait, queue and batch has its bound here.
+#[derive(Debug, Clone)]
+pub struct ReplicaConfig {
+    /// Tells the figures of this group from those of others in the process.
+    pub group: u32,
+    /// Raft itself.
+    pub raft: RaftSettings,
+    /// The Raft log.
+    pub log: SegmentedLogConfig,
+    /// Payload bytes of log entries that are read at once (`raft.read_bytes_max`).
+    pub read_bytes_max: u64,
+    /// The partitions.
+    pub segmented: SegmentedConfig,
+    /// Admission.
+    pub dispatcher: DispatcherConfig,
+    /// Proposals that wait to be handed to Raft; more wait before they are queued (`raft.proposals_max`).
+    pub proposals_max: usize,
+    /// Proposals that are handed to Raft with one message (`raft.proposal_batch_max`).
+    pub proposal_batch_max: usize,
+    /// Their bytes; a batch has one proposal at least (`raft.proposal_batch_bytes_max`).
+    pub proposal_batch_bytes_max: usize,
+    /// How long a proposal may take before its outcome counts as unknown (`raft.proposal_timeout`).
+    pub proposal_timeout: Duration,
+    /// The wait before a group whose storage failed is started again; it doubles with each failure until the group has
+    /// run for `rebuild_backoff_max` (`raft.rebuild_backoff_min`).
+    pub rebuild_backoff_min: Duration,
+    /// The longest such wait (`raft.rebuild_backoff_max`).
+    pub rebuild_backoff_max: Duration,
+    /// How long a replica whose log was cut waits for a leader to catch up with, before it votes and acknowledges all
+    /// the same (`raft.cut_wait`).
+    pub cut_wait: Duration,
+    /// How long the parts of a group that has ended may take to let go of its files (`raft.close_wait`).
+    pub close_wait: Duration,
+    /// How often figures are published, and what is committed is written if nothing else is (`raft.tick`).
+    pub tick: Duration,
+    /// When enough replicas have a record.
+    pub acks: AckPolicy,
+    /// Who is the master of a partition.
+    pub master: MasterPolicy,
+}
+
+impl Default for ReplicaConfig {
+    fn default() -> Self {
+        Self {
+            group: 0,
+            raft: RaftSettings::default(),
+            log: SegmentedLogConfig::default(),
+            read_bytes_max: crate::log_storage::RaftLog::READ_BYTES_MAX,
+            segmented: SegmentedConfig::default(),
+            dispatcher: DispatcherConfig::default(),
+            proposals_max: 1024,
+            proposal_batch_max: 256,
+            proposal_batch_bytes_max: 4 << 20,
+            proposal_timeout: Duration::from_secs(30),
+            rebuild_backoff_min: Duration::from_millis(20),
+            rebuild_backoff_max: Duration::from_secs(5),
+            cut_wait: Duration::from_secs(10),
+            close_wait: Duration::from_secs(10),
+            tick: Duration::from_secs(1),
+            acks: AckPolicy::default(),
+            master: MasterPolicy::default(),
+        }
+    }
+}

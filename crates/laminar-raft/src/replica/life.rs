@@ -1,0 +1,127 @@
+//! One life of a group on this node: a log that was opened, and openraft over it. A fault of the log ends the life, and
+//! the next one begins with the log opened again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use laminar_core::error::ErrorKind;
+use laminar_core::ids::LogIndex;
+use laminar_log::{LogError, SegmentedLogStore, SegmentedStateMachine, StoreOpened};
+use openraft::AsyncRuntime;
+use openraft::Config;
+use openraft::errors::Fatal;
+
+use super::Inner;
+use super::error::ReplicaError;
+use super::hold::{Hold, HoldState};
+use crate::blocking::blocking;
+use crate::log_storage::RaftLog;
+use crate::machine::RaftMachine;
+use crate::retire::Retirement;
+use crate::types::{DataConfig, DataGroup};
+
+/// Builds openraft over a log and a machine, with the network that the replica was opened with.
+pub(super) type StartRaft<R> = Box<
+    dyn Fn(
+            Arc<Config>,
+            RaftLog,
+            RaftMachine,
+        ) -> laminar_log::machine::BoxFuture<
+            'static,
+            Result<DataGroup<R, RaftMachine>, Fatal<DataConfig<R>>>,
+        > + Send
+        + Sync,
+>;
+
+pub(super) struct Life<R: AsyncRuntime> {
+    pub(super) raft: DataGroup<R, RaftMachine>,
+    pub(super) store: SegmentedLogStore,
+    pub(super) hold: Hold,
+    pub(super) retirement: Retirement,
+    /// Everything that keeps the log open has a clone.
+    pub(super) lease: Arc<()>,
+    pub(super) began: Duration,
+}
+
+impl<R: AsyncRuntime> Life<R> {
+    /// Ends the hold of a replica that was cut.
+    pub(super) fn release(&self, to: HoldState) {
+        if self.hold.release(to) {
+            self.raft.runtime_config().elect(true);
+            match to {
+                HoldState::GaveUp => tracing::warn!(
+                    cut = ?self.hold.cut(),
+                    "the log of this replica was cut, and no leader came to catch up with; it takes part again"
+                ),
+                _ => tracing::info!("the replica whose log was cut has caught up with the leader"),
+            }
+        }
+    }
+}
+
+/// Whether opening again may help.
+pub(super) fn is_passing(error: &LogError) -> bool {
+    use laminar_aof::AofError;
+    match error {
+        // Something of the life before still has it.
+        LogError::Files(AofError::AlreadyOpen { .. }) => true,
+        error => matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Overloaded),
+    }
+}
+
+impl<R: AsyncRuntime> Inner<R> {
+    /// Opens the log, where that may block.
+    pub(super) async fn open_store(&self) -> Result<(SegmentedLogStore, StoreOpened), LogError> {
+        let (committer, dir) = (self.parts.committer.clone(), self.parts.dir.join("raft"));
+        let config = self.config.log.clone();
+        let opened = blocking::<R, _, _>(move || SegmentedLogStore::open(&committer, &dir, config)).await;
+        opened.map_err(|error| {
+            let source = Arc::new(error);
+            LogError::Files(laminar_aof::AofError::NoThread { source })
+        })?
+    }
+
+    /// Opens the state machine. Here, because it starts tasks.
+    pub(super) fn open_machine(&self, store: &SegmentedLogStore) -> Result<SegmentedStateMachine, LogError> {
+        let parts = laminar_log::Parts {
+            committer: self.parts.committer.clone(),
+            runtime: Arc::clone(&self.runtime),
+            source: Arc::new(self.source.clone()),
+            dispatcher: Arc::clone(&self.dispatcher),
+            machines: Arc::clone(&self.parts.machines),
+        };
+        let committed = store.committed().map_or(LogIndex::NONE, |id| id.index);
+        SegmentedStateMachine::open(&self.parts.dir, self.config.segmented.clone(), parts, committed)
+    }
+
+    /// Starts openraft over what was opened.
+    pub(super) async fn begin_life(
+        &self,
+        store: SegmentedLogStore,
+        opened: &StoreOpened,
+        machine: SegmentedStateMachine,
+    ) -> Result<Arc<Life<R>>, ReplicaError> {
+        let lease = Arc::new(());
+        let log = RaftLog::with_read_bytes_max(store.clone(), self.config.read_bytes_max)
+            .with_lease(Arc::clone(&lease));
+        let machine = RaftMachine::new(machine, Arc::clone(&self.runtime), self.source.clone());
+        let retirement = machine.retirement().clone();
+        let not_started =
+            |source| ReplicaError::NotStarted { node: self.parts.node, source: Box::new(source) };
+        let raft = (self.start_raft)(Arc::clone(&self.raft_config), log, machine).await.map_err(not_started)?;
+        let sole_voter = raft.voter_ids().eq([self.parts.node.0]);
+        let hold = Hold::new(opened.cut, sole_voter);
+        if let Some(cut) = opened.cut {
+            tracing::warn!(?cut, sole_voter, "the segmented log was cut above its synced mark");
+        }
+        // Before it runs: it must not stand even once.
+        raft.runtime_config().elect(!hold.is_held());
+        raft.run();
+        let life = Life { raft, store, hold, retirement, lease, began: self.runtime.now() };
+        if sole_voter {
+            // Leader restore is off, and nobody else would ever start an election.
+            drop(life.raft.trigger().elect(false).await);
+        }
+        Ok(Arc::new(life))
+    }
+}
