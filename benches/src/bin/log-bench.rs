@@ -1,0 +1,362 @@
+//! A data group of one node, end to end: proposals, group commit, verdict, partitions, replies; beside a bare loop of
+//! group commit in the same run, with ratios.
+//!
+//! `cargo run --release -p laminar-benches --bin log-bench -- [FOLDER [CASE...]]`, with cases `callers`, `frozen`, `mixed` and
+//! `memory`. The folder should be on the disk that matters. The bare loop has no index, no rotation, no purge, no Raft and
+//! no partitions: it is an upper bound.
+
+#![allow(clippy::unwrap_used, reason = "a failed bench should stop")]
+#![allow(clippy::disallowed_methods, reason = "it measures time")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use laminar_aof::fs::RealFileSystem;
+use laminar_aof::{Committer, CommitterConfig};
+use laminar_benches::Seeded;
+use laminar_core::ids::{Epoch, NodeId, PartitionId};
+use laminar_log::MachineFactory;
+use laminar_log::entry::{Append, Change, Entry, MachineKind, PartitionRecord, Payload, Record};
+use laminar_log::machine::{Applying, LogMachine, MachineError, PartitionStateMachine};
+use laminar_log::verdict::{AcceptedRecord, Verdict};
+use laminar_raft::testing::Router;
+use laminar_raft::{DataReplica, Node, ReplicaConfig, ReplicaParts, TokioRuntime};
+
+const PARTITIONS: u32 = 1000;
+const RECORD_BYTES: usize = 256;
+const CALLERS: u64 = 64;
+const ROUNDS: usize = 3;
+
+type Replica = DataReplica<TokioRuntime>;
+
+/// Bytes that do not repeat within 16 MiB.
+struct Payloads(Bytes);
+
+impl Payloads {
+    fn new() -> Self {
+        let mut random = Seeded::new(7);
+        Self((0..(16 << 20) / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect())
+    }
+
+    fn get(&self, number: u64) -> Bytes {
+        let at = (number as usize * RECORD_BYTES * 31) % (self.0.len() - RECORD_BYTES);
+        // As a request would bring it: in a buffer of its own.
+        Bytes::copy_from_slice(&self.0[at..at + RECORD_BYTES])
+    }
+}
+
+/// Log machines; those of frozen partitions never finish an apply.
+struct Machines {
+    frozen: Arc<AtomicBool>,
+}
+
+impl MachineFactory for Machines {
+    fn make(&self, partition: PartitionId, _kind: MachineKind) -> Box<dyn PartitionStateMachine> {
+        if partition.0 == PARTITIONS {
+            return Box::new(Freezing(Arc::clone(&self.frozen)));
+        }
+        Box::new(LogMachine)
+    }
+}
+
+struct Freezing(Arc<AtomicBool>);
+
+impl PartitionStateMachine for Freezing {
+    fn apply<'a>(&'a mut self, _record: &'a AcceptedRecord) -> Applying<'a> {
+        if self.0.load(Ordering::Relaxed) {
+            return Applying::Later(Box::pin(std::future::pending()));
+        }
+        Applying::Done(Ok(()))
+    }
+
+    fn snapshot(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
+    fn restore(&mut self, _state: &[Bytes]) -> Result<(), MachineError> {
+        Ok(())
+    }
+
+    fn state_hash(&self) -> u64 {
+        0
+    }
+}
+
+fn append(partition: u32, payload: Bytes) -> Record {
+    Record::Partition(PartitionRecord {
+        partition: PartitionId(partition),
+        owner: NodeId(1),
+        epoch: Epoch::FIRST,
+        change: Change::Append(Append { rows: 1, create: Some(MachineKind::Log), payload: Payload::Inline(payload) }),
+    })
+}
+
+async fn start(dir: &Path, frozen: &Arc<AtomicBool>) -> Replica {
+    let committer = Committer::start(CommitterConfig::default(), Arc::new(RealFileSystem::default())).unwrap();
+    let parts = ReplicaParts {
+        dir: dir.to_owned(),
+        node: NodeId(1),
+        committer,
+        machines: Arc::new(Machines { frozen: Arc::clone(frozen) }),
+        clock: Arc::new(|| 1_700_000_000_000),
+        signals: Vec::new(),
+    };
+    let router: Router<TokioRuntime, Replica> = Router::new(1);
+    let replica = Replica::open(parts, ReplicaConfig::default(), router.factory(1)).await.unwrap();
+    replica.initialize(BTreeMap::from([(1, Node { address: String::new() })])).await.unwrap();
+    while replica.status().leader != Some(NodeId(1)) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    replica
+}
+
+/// Makes the partitions: each has a record.
+async fn create(replica: &Replica, payloads: &Payloads, partitions: u32) {
+    let begun = Instant::now();
+    for first in (0..partitions).step_by(500) {
+        let records = (first..(first + 500).min(partitions)).map(|p| append(p, payloads.get(u64::from(p)))).collect();
+        propose(replica, Entry { records, ..Entry::default() }).await;
+    }
+    println!("{partitions} partitions made in {:.2} s", begun.elapsed().as_secs_f64());
+}
+
+async fn propose(replica: &Replica, entry: Entry) {
+    let verdict = replica.propose(entry).await.unwrap();
+    assert!(matches!(verdict, Verdict::Accepted(_)), "{verdict:?}");
+}
+
+/// Records a second, by callers that each wait for their answer before the next call.
+async fn callers(replica: &Replica, payloads: &Arc<Payloads>, records: u64, calls: u64) -> f64 {
+    let begun = Instant::now();
+    let tasks: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (replica, payloads) = (replica.clone(), Arc::clone(payloads));
+            tokio::spawn(async move {
+                for call in 0..calls {
+                    let first = (caller * 7919 + call) * records;
+                    let record = |at: u64| append(((first + at) % u64::from(PARTITIONS)) as u32, payloads.get(first + at));
+                    propose(&replica, Entry { records: (0..records).map(record).collect(), ..Entry::default() }).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    (CALLERS * records * calls) as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// Group commit and nothing else.
+struct Bare {
+    file: File,
+    state: Mutex<BareState>,
+    wake: [Condvar; 2],
+}
+
+#[derive(Default)]
+struct BareState {
+    pending: Vec<u8>,
+    group: u64,
+    done: u64,
+    leading: bool,
+    offset: u64,
+}
+
+const FLOOR_BYTES: u64 = 64 << 20;
+
+impl Bare {
+    fn new(dir: &Path) -> Self {
+        let path = dir.join("floor");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+        let zeros = vec![0; 1 << 20];
+        (0..128).for_each(|at| file.write_all_at(&zeros, at << 20).unwrap());
+        file.sync_all().unwrap();
+        Self { file, state: Mutex::default(), wake: [Condvar::new(), Condvar::new()] }
+    }
+
+    fn append(&self, record: &[u8]) {
+        let mut state = self.state.lock().unwrap();
+        state.pending.extend_from_slice(record);
+        let mine = state.group;
+        while state.done <= mine {
+            if state.leading {
+                state = self.wake[(mine % 2) as usize].wait(state).unwrap();
+                continue;
+            }
+            state.leading = true;
+            drop(state);
+            (0..20).for_each(|_| std::thread::yield_now());
+            state = self.state.lock().unwrap();
+            let bytes = std::mem::take(&mut state.pending);
+            let (group, offset) = (state.group, state.offset % FLOOR_BYTES);
+            state.group += 1;
+            state.offset = offset + bytes.len() as u64;
+            drop(state);
+            self.file.write_all_at(&bytes, offset).unwrap();
+            self.file.sync_data().unwrap();
+            state = self.state.lock().unwrap();
+            state.done = group + 1;
+            state.leading = false;
+            self.wake[(group % 2) as usize].notify_all();
+            self.wake[((group + 1) % 2) as usize].notify_one();
+        }
+    }
+}
+
+fn bare(floor: &Bare, payloads: &Payloads, calls: u64) -> f64 {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            scope.spawn(move || (0..calls).for_each(|call| floor.append(&payloads.get(caller * 7919 + call))));
+        }
+    });
+    (CALLERS * calls) as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn settle() {
+    assert!(std::process::Command::new("sync").status().unwrap().success());
+}
+
+fn line(what: &str, value: String, budget: &str) {
+    println!("{what:<52} {value:>34}   {budget}");
+}
+
+async fn case_callers(dir: &Path, payloads: &Arc<Payloads>) {
+    let replica = start(&dir.join("callers"), &Arc::default()).await;
+    create(&replica, payloads, PARTITIONS).await;
+    let floor = Bare::new(dir);
+    let (mut one, mut sixteen, mut bares) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        settle();
+        one.push(callers(&replica, payloads, 1, 600).await);
+        bares.push(bare(&floor, payloads, 600));
+        sixteen.push(callers(&replica, payloads, 16, 150).await);
+    }
+    let (one, sixteen, bare) = (median(one), median(sixteen), median(bares));
+    line("64 callers, one record a call", format!("{one:.0}/s, {:.2} x the bare loop {bare:.0}/s", one / bare), "at least 0.5 x");
+    line("64 callers, 16 records a call", format!("{sixteen:.0} records/s"), "at least 100,000");
+    replica.shutdown().await.unwrap();
+}
+
+async fn case_frozen(dir: &Path, payloads: &Arc<Payloads>) {
+    let frozen = Arc::default();
+    let replica = start(&dir.join("frozen"), &frozen).await;
+    create(&replica, payloads, PARTITIONS + 1).await;
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let mut stuck = Vec::new();
+    for round in 0..5 {
+        settle();
+        frozen.store(round % 2 == 1, Ordering::Relaxed);
+        if round == 1 {
+            for number in 0..100 {
+                let (replica, record) = (replica.clone(), append(PARTITIONS, payloads.get(number)));
+                stuck.push(tokio::spawn(async move {
+                    drop(replica.propose(Entry { records: vec![record], ..Entry::default() }).await);
+                }));
+            }
+        }
+        let rate = callers(&replica, payloads, 1, 500).await;
+        if round >= 1 { with.push(rate) } else { without.push(rate) }
+    }
+    stuck.iter().for_each(|task| task.abort());
+    let (without, with) = (median(without), median(with));
+    line("others beside one frozen partition", format!("{:+.1} %", (with / without - 1.0) * 100.0), "less than 5 % lost");
+}
+
+/// p99 of the cold callers, in microseconds.
+async fn cold_p99(replica: &Replica, payloads: &Arc<Payloads>, hot: bool) -> f64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let hot_tasks: Vec<_> = (0..if hot { 10_u32 } else { 0 })
+        .map(|partition| {
+            let (replica, payloads, stop) = (replica.clone(), Arc::clone(payloads), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    number += 1;
+                    let record = append(partition, payloads.get(number));
+                    propose(&replica, Entry { records: vec![record], ..Entry::default() }).await;
+                }
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    let next = AtomicU64::new(0);
+    for _ in 0..3000 {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let record = append(10 + (number * 7 % 990) as u32, payloads.get(number));
+        let begun = Instant::now();
+        propose(replica, Entry { records: vec![record], ..Entry::default() }).await;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in hot_tasks {
+        task.await.unwrap();
+    }
+    times.sort_by(f64::total_cmp);
+    times[times.len() * 99 / 100]
+}
+
+async fn case_mixed(dir: &Path, payloads: &Arc<Payloads>) {
+    let replica = start(&dir.join("mixed"), &Arc::default()).await;
+    create(&replica, payloads, PARTITIONS).await;
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        settle();
+        without.push(cold_p99(&replica, payloads, false).await);
+        with.push(cold_p99(&replica, payloads, true).await);
+    }
+    let (without, with) = (median(without), median(with));
+    line("cold p99 beside 10 hot partitions", format!("{with:.0} us, {:.2} x {without:.0} us", with / without), "at most 1.2 x");
+    replica.shutdown().await.unwrap();
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+async fn case_memory(dir: &Path, payloads: &Arc<Payloads>) {
+    let frozen = Arc::new(AtomicBool::new(true));
+    let replica = start(&dir.join("memory"), &frozen).await;
+    let before = resident_bytes();
+    create(&replica, payloads, 10_000).await;
+    settle();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let idle = resident_bytes() - before;
+    line("10,000 idle partitions", format!("{:.1} MB", idle as f64 / 1e6), "less than 100 MB");
+    replica.shutdown().await.unwrap();
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let parent = arguments.first().cloned().unwrap_or_else(|| ".".to_owned());
+    let wanted = |case: &str| arguments.len() < 2 || arguments[1..].iter().any(|argument| argument == case);
+    let dir = tempfile::tempdir_in(parent).unwrap();
+    let payloads = Arc::new(Payloads::new());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        if wanted("callers") {
+            case_callers(dir.path(), &payloads).await;
+        }
+        if wanted("frozen") {
+            case_frozen(dir.path(), &payloads).await;
+        }
+        if wanted("mixed") {
+            case_mixed(dir.path(), &payloads).await;
+        }
+        if wanted("memory") {
+            case_memory(dir.path(), &payloads).await;
+        }
+    });
+}
