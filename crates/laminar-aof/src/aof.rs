@@ -14,7 +14,7 @@ use crate::fs::Folder;
 use crate::log::Log;
 use crate::open::open_log;
 use crate::read::{Reader, Record};
-use crate::recover::CutTail;
+use crate::recover::{CutTail, SegmentRange};
 use crate::ticket::Ticket;
 
 /// What opening a log found.
@@ -29,6 +29,23 @@ pub struct Opened {
     pub records_verified: u64,
     /// Records that were not known to be on disk, and were written once more and synced.
     pub records_rewritten: u64,
+}
+
+/// A segment that holds records of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number, which orders segments and names the file.
+    pub id: u64,
+    /// The first record that the log has in it.
+    pub first: u64,
+    /// The one after the last that the log has in it.
+    pub end: u64,
+    /// Where in the file the records end.
+    pub bytes: u64,
+    /// How long the file was made.
+    pub capacity: u64,
+    /// Whether opening found it with an index and a trailer: it will never change.
+    pub sealed: bool,
 }
 
 /// An append-only log in a folder of its own.
@@ -88,6 +105,20 @@ impl Aof {
     pub fn synced(&self) -> u64 {
         let state = self.log.state();
         state.synced.max(state.start)
+    }
+
+    /// The segments that hold its records, in order. What waits to be written is in none of them.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let state = self.log.state();
+        let info = |range: &SegmentRange| SegmentInfo {
+            id: range.segment.key.id,
+            first: range.extent.first.max(state.start),
+            end: range.end.max(state.start),
+            bytes: range.extent.data_end,
+            capacity: range.segment.capacity,
+            sealed: range.sealed,
+        };
+        state.ranges.iter().map(info).collect()
     }
 
     /// Why the log does not take any more, if it does not: it must be reopened (LOG-6).

@@ -72,7 +72,7 @@ mod stats;
 mod ticket;
 mod writer;
 
-pub use aof::{Aof, Opened};
+pub use aof::{Aof, Opened, SegmentInfo};
 pub use committer::Committer;
 pub use config::{AofConfig, CommitterConfig, Durability};
 pub use error::{AofError, FileOperation, SegmentPart};

@@ -68,6 +68,9 @@ impl Log {
         writable: bool,
         recovered: Recovered,
     ) -> Arc<Self> {
+        // An opening for writing brings the tail to disk before it reports anything; one for reading cannot.
+        let unsynced = recovered.unsynced.filter(|_| !writable);
+        let synced = unsynced.map_or(recovered.end, |unsynced| unsynced.sequence);
         let state = State {
             ranges: recovered.ranges,
             pending: Vec::new(),
@@ -76,7 +79,7 @@ impl Log {
             pending_appends: 0,
             start: recovered.start,
             next: recovered.end,
-            synced: recovered.end,
+            synced,
             cuts: 0,
             completion: Arc::default(),
             failed: None,
