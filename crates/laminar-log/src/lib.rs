@@ -7,6 +7,8 @@ pub mod dispatcher;
 pub mod entry;
 mod error;
 pub mod format;
+pub mod inspect;
+pub mod layout;
 mod log_id;
 pub mod machine;
 pub mod metrics;

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use laminar_core::ids::{LogIndex, NodeId};
+use serde::Serialize;
 
 /// A place in the Raft log, and the term of the leader that put an entry there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct LogId {
     /// The leader's term; at most one leader has it.
     pub term: u64,
@@ -27,7 +28,7 @@ impl fmt::Display for LogId {
 }
 
 /// A place in the log of one partition. The first record has 1; 0 means that there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct PartitionLogIndex(pub u64);
 
 impl PartitionLogIndex {
@@ -47,7 +48,7 @@ impl fmt::Display for PartitionLogIndex {
 }
 
 /// Whom a replica gave its vote in a term.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Vote {
     /// The term.
     pub term: u64,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
-use laminar_aof::{Aof, Ticket};
+use laminar_aof::{Aof, SegmentInfo, Ticket};
 use laminar_core::ids::{LogIndex, PartitionId};
 
 use super::inner::{Inner, Slot};
@@ -35,6 +35,11 @@ impl PartitionLogStore {
     /// The first place that is not known to be on disk; 0 while the log is closed. It falls only when records are cut.
     pub fn synced_end(&self) -> PartitionLogIndex {
         self.inner.slot().log.as_ref().map_or(PartitionLogIndex::NONE, |log| index(log.synced()))
+    }
+
+    /// The segments that hold its records, in order; none while the log is closed.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        self.inner.slot().log.as_ref().map_or_else(|_| Vec::new(), Aof::segments)
     }
 
     /// Why the log does not take any more, if it does not: it must be reopened.

@@ -29,6 +29,7 @@ pub use folder::{clean_root, list_partitions, partition_folder, remove_partition
 pub use pins::RecordPin;
 pub use reader::PartitionReader;
 pub use store::PartitionLogStore;
+pub(crate) use tail::rows;
 
 use crate::format::StoredHeader;
 use crate::log_id::PartitionLogIndex;

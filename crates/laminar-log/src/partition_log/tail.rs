@@ -55,7 +55,7 @@ impl LastRecord {
 }
 
 /// How many rows a record has.
-pub(super) fn rows(record: &PartitionRecord) -> u64 {
+pub(crate) fn rows(record: &PartitionRecord) -> u64 {
     match &record.change {
         Change::Append(append) => u64::from(append.rows),
         _ => 0,

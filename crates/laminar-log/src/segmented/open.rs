@@ -16,6 +16,7 @@ use super::shared::{Parts, Shared};
 use super::watch::watch;
 use super::{Core, Inner, Membership, SegmentedStateMachine, worker};
 use crate::error::LogError;
+use crate::layout;
 use crate::log_id::PartitionLogIndex;
 use crate::machine::{MachineError, PartitionStateMachine};
 use crate::partition_log::{PartitionLogStore, clean_root, list_partitions};
@@ -50,9 +51,9 @@ impl SegmentedStateMachine {
         parts: Parts,
         committed: LogIndex,
     ) -> Result<Self, LogError> {
-        let snapshots =
-            SnapshotStore::open(Arc::clone(parts.committer.file_system()), &dir.join("snapshots"))?;
-        let shared = Shared::new(config, parts, dir.join("partitions"), committed);
+        let fs = Arc::clone(parts.committer.file_system());
+        let snapshots = SnapshotStore::open(fs, &layout::snapshots_dir(dir))?;
+        let shared = Shared::new(config, parts, layout::partitions_dir(dir), committed);
         clean_root(&shared.committer, &shared.partitions_dir)?;
         let restored = match finish_install(&shared, &snapshots)? {
             Some(installed) => installed,

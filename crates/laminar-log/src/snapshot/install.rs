@@ -98,6 +98,24 @@ impl SnapshotStore {
         reader.validate(SnapshotForm::Streamed, log_id).map(Some)
     }
 
+    /// The entries that there are snapshots to be installed of, in order; all but the last were overtaken.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable, if the folder cannot be read.
+    pub fn list_installs(&self) -> Result<Vec<LogId>, SnapshotError> {
+        self.list_suffix(INSTALL)
+    }
+
+    /// The snapshot to be installed at this entry, which is verified as it is read.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable, if there is none or it cannot be opened.
+    pub fn read_install(&self, log_id: LogId) -> Result<SnapshotReader, SnapshotError> {
+        SnapshotReader::open(&self.dir, &file_name(log_id, INSTALL))
+    }
+
     /// The partitions' logs have their rows and the local snapshot is written, all on disk: what came is not needed any
     /// more.
     ///

@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use laminar_aof::{Aof, AofError, Committer, Ticket};
+use laminar_aof::{Aof, AofError, Committer, SegmentInfo, Ticket};
 
 use self::index::Index;
 use self::tail::Tail;
@@ -169,6 +169,17 @@ impl SegmentedLogStore {
     /// The last entry known to be committed.
     pub fn committed(&self) -> Option<LogId> {
         self.state_now().committed
+    }
+
+    /// The segments that hold its records, in order.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        self.inner.aof.segments()
+    }
+
+    /// The records of the files, also those that say something else than an entry; and of these, how far they are
+    /// known to be on disk.
+    pub fn sequences(&self) -> (Range<u64>, u64) {
+        (self.inner.aof.sequences(), self.inner.aof.synced())
     }
 
     /// Why the log does not take any more, if it does not: it must be reopened (LOG-6).
