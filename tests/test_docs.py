@@ -19,6 +19,14 @@ from laminar import _native, assignment, errors, guards, metadata
 ROOT = Path(__file__).parent.parent
 STUB = ast.parse((ROOT / "python/laminar/_native.pyi").read_text())
 STUB_CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
+STUB_FUNCTIONS = {
+    node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("check_")
+}
+
+
+@pytest.mark.parametrize("name", STUB_FUNCTIONS)
+def test_help_of_native_functions_is_what_the_stubs_say(name: str) -> None:
+    assert inspect.getdoc(getattr(_native, name)) == ast.get_docstring(STUB_FUNCTIONS[name])
 
 
 @pytest.mark.parametrize("name", STUB_CLASSES)

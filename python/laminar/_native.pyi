@@ -1,6 +1,7 @@
 """The Rust core of laminar. Import these names from ``laminar``."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, final
 from uuid import UUID
 
@@ -43,6 +44,8 @@ __all__ = [
     "check_constraints",
     "check_node_info",
     "check_topology_change",
+    "inspect_log",
+    "verify_log",
 ]
 
 __version__: str
@@ -525,3 +528,14 @@ def check_anti_affinity_group(group: AntiAffinityGroup, /) -> None: ...
 def check_affinity_hint(hint: AffinityHint, /) -> None: ...
 def check_constraints(constraints_: AssignmentConstraints, /) -> None: ...
 def check_topology_change(change: TopologyChange, /) -> None: ...
+def inspect_log(path: str | os.PathLike[str], progress: Callable[[int, int], object] | None = None) -> str:
+    """What the logs in a folder hold, as JSON: a replica's, or that of one log. Nothing is changed.
+
+    ``progress`` is called with the bytes read so far and about how many there are, some ten times a second.
+    """
+
+def verify_log(path: str | os.PathLike[str], progress: Callable[[int, int], object] | None = None) -> str:
+    """Reads every record of every log and every snapshot in a folder, and returns what was found, as JSON.
+
+    A bad place is part of it: ``first_error``. Nothing is changed. ``progress`` is called as by ``inspect_log``.
+    """

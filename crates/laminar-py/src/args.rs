@@ -1,6 +1,7 @@
 //! Arguments: whole numbers in their limits, and text. A wrong one is an `InvalidError` with the value and the limit.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use laminar_core::ids::{Epoch, NodeId, OwnerEpoch, PartitionId, RequestId};
 use pyo3::conversion::FromPyObjectOwned;
@@ -88,6 +89,10 @@ fn extract<'py, T: FromPyObjectOwned<'py>>(value: &Bound<'py, PyAny>, what: &str
 
 pub(crate) fn text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
     extract(value, what, "a string")
+}
+
+pub(crate) fn path(value: &Bound<'_, PyAny>, what: &str) -> PyResult<PathBuf> {
+    extract(value, what, "a path")
 }
 
 pub(crate) fn fraction(value: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {

@@ -1,6 +1,7 @@
 //! Rust errors become the exceptions of `laminar.errors`, with their typed fields.
 
 use laminar_core::error::{AssignmentError, EpochError, ErrorKind, FormatError, InvalidError};
+use laminar_log::inspect::InspectError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
@@ -135,6 +136,18 @@ impl From<AssignmentError> for Raised {
             AssignmentError::EmptyPartitionList => ("EmptyPartitionListError", Vec::new()),
         };
         Raised { class, message, fields }
+    }
+}
+
+impl From<InspectError> for Raised {
+    fn from(error: InspectError) -> Self {
+        let class = match error.kind() {
+            ErrorKind::Invalid => "InvalidError",
+            ErrorKind::Corrupt => "CorruptionError",
+            ErrorKind::Unavailable | ErrorKind::Overloaded => "UnavailableError",
+            _ => "InternalError",
+        };
+        Raised { class, message: error.line(), fields: Vec::new() }
     }
 }
 

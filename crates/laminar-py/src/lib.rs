@@ -9,6 +9,7 @@ mod errors;
 mod gate;
 mod guard;
 mod ids_array;
+mod log;
 mod metadata;
 mod values;
 
@@ -22,6 +23,8 @@ mod _native {
     use crate::assign::{ConsistentHashAssigner, HashRing, plan::AssignmentPlan};
     #[pymodule_export]
     use crate::guard::{ConditionalPut, PartitionGuard, PartitionGuardSet};
+    #[pymodule_export]
+    use crate::log::{inspect_log, verify_log};
     #[pymodule_export]
     use crate::metadata::{DeltaMetadata, entry::MetadataLogEntry, response::MetadataResponse};
     #[pymodule_export]

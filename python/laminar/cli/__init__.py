@@ -11,7 +11,7 @@ import sys
 import typer
 
 import laminar
-from laminar.cli import demo, plan
+from laminar.cli import demo, log, plan
 from laminar.errors import LaminarError
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ def _laminar(
 
 app.command("plan")(plan.plan)
 app.command("demo")(demo.demo)
+app.add_typer(log.app, name="log")
 
 
 def main() -> None:
