@@ -40,6 +40,7 @@ soak: $(NATIVE) ## The property tests with a hundred times the cases
 	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core -p laminar-aof -p laminar-log --test 'prop_*' --test '*_prop'
 	LAMINAR_SIM_SEEDS=2000 cargo test $(CARGO_FLAGS) -p laminar-raft
 	LAMINAR_CRASH_ROUNDS=5000 cargo test $(CARGO_FLAGS) -p laminar-aof --test crash
+	LAMINAR_CRASH_ROUNDS=1000 cargo test $(CARGO_FLAGS) -p laminar-raft --test replica_crash
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/test_properties.py --timeout 3600
 
 verify: lint test doc ## All checks, changing nothing: format, lints, types, tests, docs
@@ -68,6 +69,7 @@ bench: $(NATIVE) ## Run the benches and print them beside their budgets
 
 bench-peers: ## Measure beside raft-engine and the bare disk, in one run
 	cargo run $(CARGO_FLAGS) -p laminar-benches --features peers --bin aof-peers
+	cargo run $(CARGO_FLAGS) -p laminar-benches --features peers --bin log-bench
 
 coverage: $(DEPS) ## Lines covered, at least 80 % in each crate and in Python
 	$(BIN)/python scripts/coverage.py

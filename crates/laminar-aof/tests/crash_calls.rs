@@ -78,6 +78,9 @@ impl FileSystem for Deadly {
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.counted().remove(path)
     }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.counted().remove_dir(dir)
+    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.counted().sync_dir(dir)
     }
