@@ -1,4 +1,8 @@
-//! What the benches share: seeded inputs, so that two runs measure the same work.
+//! What the benches share: seeded inputs, so that two runs measure the same work, and the floor they are compared with.
+
+#![allow(clippy::unwrap_used, reason = "a failed bench should stop")]
+
+pub mod floor;
 
 /// A small generator (xorshift) with a fixed seed. Good enough to put ids out of order, and the same everywhere.
 pub struct Seeded(u64);

@@ -9,17 +9,15 @@
 #![allow(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use laminar_aof::fs::RealFileSystem;
 use laminar_aof::{Committer, CommitterConfig};
-use laminar_benches::Seeded;
+use laminar_benches::floor::{Bare, Payloads, median, settle};
 use laminar_core::ids::{Epoch, NodeId, PartitionId};
 use laminar_log::MachineFactory;
 use laminar_log::entry::{Append, Change, Entry, MachineKind, PartitionRecord, Payload, Record};
@@ -29,27 +27,10 @@ use laminar_raft::testing::Router;
 use laminar_raft::{DataReplica, Node, ReplicaConfig, ReplicaParts, TokioRuntime};
 
 const PARTITIONS: u32 = 1000;
-const RECORD_BYTES: usize = 256;
 const CALLERS: u64 = 64;
 const ROUNDS: usize = 3;
 
 type Replica = DataReplica<TokioRuntime>;
-
-/// Bytes that do not repeat within 16 MiB.
-struct Payloads(Bytes);
-
-impl Payloads {
-    fn new() -> Self {
-        let mut random = Seeded::new(7);
-        Self((0..(16 << 20) / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect())
-    }
-
-    fn get(&self, number: u64) -> Bytes {
-        let at = (number as usize * RECORD_BYTES * 31) % (self.0.len() - RECORD_BYTES);
-        // As a request would bring it: in a buffer of its own.
-        Bytes::copy_from_slice(&self.0[at..at + RECORD_BYTES])
-    }
-}
 
 /// Log machines; those of frozen partitions never finish an apply.
 struct Machines {
@@ -93,12 +74,21 @@ fn append(partition: u32, payload: Bytes) -> Record {
         partition: PartitionId(partition),
         owner: NodeId(1),
         epoch: Epoch::FIRST,
-        change: Change::Append(Append { rows: 1, create: Some(MachineKind::Log), payload: Payload::Inline(payload) }),
+        change: Change::Append(Append {
+            rows: 1,
+            create: Some(MachineKind::Log),
+            payload: Payload::Inline(payload),
+        }),
     })
 }
 
+fn one(payloads: &Payloads, number: u64) -> Bytes {
+    payloads.get(number * 31, 1).remove(0)
+}
+
 async fn start(dir: &Path, frozen: &Arc<AtomicBool>) -> Replica {
-    let committer = Committer::start(CommitterConfig::default(), Arc::new(RealFileSystem::default())).unwrap();
+    let committer =
+        Committer::start(CommitterConfig::default(), Arc::new(RealFileSystem::default())).unwrap();
     let parts = ReplicaParts {
         dir: dir.to_owned(),
         node: NodeId(1),
@@ -120,7 +110,8 @@ async fn start(dir: &Path, frozen: &Arc<AtomicBool>) -> Replica {
 async fn create(replica: &Replica, payloads: &Payloads, partitions: u32) {
     let begun = Instant::now();
     for first in (0..partitions).step_by(500) {
-        let records = (first..(first + 500).min(partitions)).map(|p| append(p, payloads.get(u64::from(p)))).collect();
+        let records =
+            (first..(first + 500).min(partitions)).map(|p| append(p, one(payloads, u64::from(p)))).collect();
         propose(replica, Entry { records, ..Entry::default() }).await;
     }
     println!("{partitions} partitions made in {:.2} s", begun.elapsed().as_secs_f64());
@@ -140,8 +131,14 @@ async fn callers(replica: &Replica, payloads: &Arc<Payloads>, records: u64, call
             tokio::spawn(async move {
                 for call in 0..calls {
                     let first = (caller * 7919 + call) * records;
-                    let record = |at: u64| append(((first + at) % u64::from(PARTITIONS)) as u32, payloads.get(first + at));
-                    propose(&replica, Entry { records: (0..records).map(record).collect(), ..Entry::default() }).await;
+                    let record = |at: u64| {
+                        append(((first + at) % u64::from(PARTITIONS)) as u32, one(&payloads, first + at))
+                    };
+                    propose(
+                        &replica,
+                        Entry { records: (0..records).map(record).collect(), ..Entry::default() },
+                    )
+                    .await;
                 }
             })
         })
@@ -152,80 +149,16 @@ async fn callers(replica: &Replica, payloads: &Arc<Payloads>, records: u64, call
     (CALLERS * records * calls) as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Group commit and nothing else.
-struct Bare {
-    file: File,
-    state: Mutex<BareState>,
-    wake: [Condvar; 2],
-}
-
-#[derive(Default)]
-struct BareState {
-    pending: Vec<u8>,
-    group: u64,
-    done: u64,
-    leading: bool,
-    offset: u64,
-}
-
-const FLOOR_BYTES: u64 = 64 << 20;
-
-impl Bare {
-    fn new(dir: &Path) -> Self {
-        let path = dir.join("floor");
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-        let zeros = vec![0; 1 << 20];
-        (0..128).for_each(|at| file.write_all_at(&zeros, at << 20).unwrap());
-        file.sync_all().unwrap();
-        Self { file, state: Mutex::default(), wake: [Condvar::new(), Condvar::new()] }
-    }
-
-    fn append(&self, record: &[u8]) {
-        let mut state = self.state.lock().unwrap();
-        state.pending.extend_from_slice(record);
-        let mine = state.group;
-        while state.done <= mine {
-            if state.leading {
-                state = self.wake[(mine % 2) as usize].wait(state).unwrap();
-                continue;
-            }
-            state.leading = true;
-            drop(state);
-            (0..20).for_each(|_| std::thread::yield_now());
-            state = self.state.lock().unwrap();
-            let bytes = std::mem::take(&mut state.pending);
-            let (group, offset) = (state.group, state.offset % FLOOR_BYTES);
-            state.group += 1;
-            state.offset = offset + bytes.len() as u64;
-            drop(state);
-            self.file.write_all_at(&bytes, offset).unwrap();
-            self.file.sync_data().unwrap();
-            state = self.state.lock().unwrap();
-            state.done = group + 1;
-            state.leading = false;
-            self.wake[(group % 2) as usize].notify_all();
-            self.wake[((group + 1) % 2) as usize].notify_one();
-        }
-    }
-}
-
 fn bare(floor: &Bare, payloads: &Payloads, calls: u64) -> f64 {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for caller in 0..CALLERS {
-            scope.spawn(move || (0..calls).for_each(|call| floor.append(&payloads.get(caller * 7919 + call))));
+            scope.spawn(move || {
+                (0..calls).for_each(|call| floor.append(&payloads.get((caller * 7919 + call) * 31, 1)))
+            });
         }
     });
     (CALLERS * calls) as f64 / begun.elapsed().as_secs_f64()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn settle() {
-    assert!(std::process::Command::new("sync").status().unwrap().success());
 }
 
 fn line(what: &str, value: String, budget: &str) {
@@ -244,7 +177,11 @@ async fn case_callers(dir: &Path, payloads: &Arc<Payloads>) {
         sixteen.push(callers(&replica, payloads, 16, 150).await);
     }
     let (one, sixteen, bare) = (median(one), median(sixteen), median(bares));
-    line("64 callers, one record a call", format!("{one:.0}/s, {:.2} x the bare loop {bare:.0}/s", one / bare), "at least 0.5 x");
+    line(
+        "64 callers, one record a call",
+        format!("{one:.0}/s, {:.2} x the bare loop {bare:.0}/s", one / bare),
+        "at least 0.5 x",
+    );
     line("64 callers, 16 records a call", format!("{sixteen:.0} records/s"), "at least 100,000");
     replica.shutdown().await.unwrap();
 }
@@ -260,7 +197,7 @@ async fn case_frozen(dir: &Path, payloads: &Arc<Payloads>) {
         frozen.store(round % 2 == 1, Ordering::Relaxed);
         if round == 1 {
             for number in 0..100 {
-                let (replica, record) = (replica.clone(), append(PARTITIONS, payloads.get(number)));
+                let (replica, record) = (replica.clone(), append(PARTITIONS, one(payloads, number)));
                 stuck.push(tokio::spawn(async move {
                     drop(replica.propose(Entry { records: vec![record], ..Entry::default() }).await);
                 }));
@@ -271,7 +208,11 @@ async fn case_frozen(dir: &Path, payloads: &Arc<Payloads>) {
     }
     stuck.iter().for_each(|task| task.abort());
     let (without, with) = (median(without), median(with));
-    line("others beside one frozen partition", format!("{:+.1} %", (with / without - 1.0) * 100.0), "less than 5 % lost");
+    line(
+        "others beside one frozen partition",
+        format!("{:+.1} %", (with / without - 1.0) * 100.0),
+        "less than 5 % lost",
+    );
 }
 
 /// p99 of the cold callers, in microseconds.
@@ -284,7 +225,7 @@ async fn cold_p99(replica: &Replica, payloads: &Arc<Payloads>, hot: bool) -> f64
                 let mut number = 0;
                 while !stop.load(Ordering::Relaxed) {
                     number += 1;
-                    let record = append(partition, payloads.get(number));
+                    let record = append(partition, one(&payloads, number));
                     propose(&replica, Entry { records: vec![record], ..Entry::default() }).await;
                 }
             })
@@ -294,7 +235,7 @@ async fn cold_p99(replica: &Replica, payloads: &Arc<Payloads>, hot: bool) -> f64
     let next = AtomicU64::new(0);
     for _ in 0..3000 {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        let record = append(10 + (number * 7 % 990) as u32, payloads.get(number));
+        let record = append(10 + (number * 7 % 990) as u32, one(payloads, number));
         let begun = Instant::now();
         propose(replica, Entry { records: vec![record], ..Entry::default() }).await;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
@@ -317,7 +258,11 @@ async fn case_mixed(dir: &Path, payloads: &Arc<Payloads>) {
         with.push(cold_p99(&replica, payloads, true).await);
     }
     let (without, with) = (median(without), median(with));
-    line("cold p99 beside 10 hot partitions", format!("{with:.0} us, {:.2} x {without:.0} us", with / without), "at most 1.2 x");
+    line(
+        "cold p99 beside 10 hot partitions",
+        format!("{with:.0} us, {:.2} x {without:.0} us", with / without),
+        "at most 1.2 x",
+    );
     replica.shutdown().await.unwrap();
 }
 
@@ -343,7 +288,7 @@ fn main() {
     let parent = arguments.first().cloned().unwrap_or_else(|| ".".to_owned());
     let wanted = |case: &str| arguments.len() < 2 || arguments[1..].iter().any(|argument| argument == case);
     let dir = tempfile::tempdir_in(parent).unwrap();
-    let payloads = Arc::new(Payloads::new());
+    let payloads = Arc::new(Payloads::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         if wanted("callers") {

@@ -51,7 +51,9 @@ impl LogSource {
             };
             match (ticket, durable) {
                 (None, Some(durable)) if durable >= index => return Ok(durable),
-                (None, _) => return Err(io::Error::other("an entry that is to be applied is not in the log")),
+                (None, _) => {
+                    return Err(io::Error::other("an entry that is to be applied is not in the log"));
+                }
                 (Some(ticket), _) => ticket.await.map_err(|error| to_io(error.into()))?,
             }
         }

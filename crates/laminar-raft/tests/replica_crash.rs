@@ -36,7 +36,8 @@ async fn open(dir: &Path) -> Replica {
         log: SegmentedLogConfig { files, ..SegmentedLogConfig::default() },
         ..ReplicaConfig::default()
     };
-    let committer = Committer::start(CommitterConfig::default(), Arc::new(RealFileSystem::default())).unwrap();
+    let committer =
+        Committer::start(CommitterConfig::default(), Arc::new(RealFileSystem::default())).unwrap();
     let parts = ReplicaParts {
         dir: dir.to_owned(),
         node: NodeId(1),
@@ -83,7 +84,8 @@ fn child() {
                 tokio::spawn(async move {
                     for number in 0_u32.. {
                         let text = format!("{round}-{caller}-{number}");
-                        let partitions = [(caller + number) % PARTITIONS, (caller + number * 3 + 1) % PARTITIONS];
+                        let partitions =
+                            [(caller + number) % PARTITIONS, (caller + number * 3 + 1) % PARTITIONS];
                         let partitions: BTreeSet<u32> = partitions.into_iter().collect();
                         let records = partitions.iter().map(|p| append(*p, &text)).collect();
                         let verdict = replica.propose(Entry { records, ..Entry::default() }).await.unwrap();
@@ -168,7 +170,8 @@ fn check(dir: &Path, acknowledged: &BTreeMap<(u32, u64), String>, round: u64) {
             let mut next = (1, 0);
             while let Some(record) = reader.next().unwrap() {
                 assert_eq!((record.index.0, record.first_offset), next, "round {round}: LOG-2");
-                let Change::Append(Append { payload: Payload::Inline(bytes), rows: count, .. }) = record.record.change
+                let Change::Append(Append { payload: Payload::Inline(bytes), rows: count, .. }) =
+                    record.record.change
                 else {
                     panic!("only appends were proposed")
                 };

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use laminar_aof::Durability;
 
-use crate::engines::{Floor, Log, Ours, Payloads, Peer, bare, ours, peer, written_file};
+use crate::engines::{Bare, Floor, Log, Ours, Payloads, Peer, ours, peer, written_file};
 use crate::{ROUNDS, Wanted, best, line, medians, settle};
 
 /// Records a second.
@@ -50,7 +50,7 @@ pub(crate) fn measure(dir: &Path, payloads: &Payloads, wanted: &Wanted) {
         return;
     }
     let floor = Floor(written_file(dir), AtomicU64::new(0));
-    let bare = bare(dir);
+    let bare = Bare::new(dir);
     let ours = Ours(ours(dir, Durability::Synced));
     let peers = [(false, false), (false, true), (true, false), (true, true)]
         .map(|(prefill, lz4)| Peer(peer(dir, prefill, lz4), [const { AtomicU64::new(0) }; 64]));

@@ -14,6 +14,7 @@ mod engines;
 mod partitions;
 
 use engines::Payloads;
+use laminar_benches::floor::{median, settle};
 
 const ROUNDS: usize = 3;
 
@@ -34,7 +35,7 @@ fn main() {
     println!(
         "raft-engine 0.4.2, best of default and prefill-for-recycle, LZ4 on and off; {ROUNDS} rounds in turns, medians"
     );
-    let payloads = Payloads::new();
+    let payloads = Payloads::default();
     callers::measure(dir.path(), &payloads, &wanted);
     if wanted.has("bulk") {
         bulk::measure(dir.path(), &payloads);
@@ -47,12 +48,6 @@ fn main() {
     }
 }
 
-/// Brings everything to disk that set-up or another engine left in the page cache: a sync of one file may have to wait
-/// for the bytes of others.
-fn settle() {
-    assert!(std::process::Command::new("sync").status().unwrap().success());
-}
-
 fn line(what: &str, unit: &str, ours: f64, floor: f64, peer: Option<f64>) {
     let peers =
         peer.map_or(String::new(), |peer| format!("  raft-engine {peer:>12.1}  ({:.2} x)", ours / peer));
@@ -62,11 +57,6 @@ fn line(what: &str, unit: &str, ours: f64, floor: f64, peer: Option<f64>) {
 /// The median of each column.
 fn medians<const N: usize>(rounds: &[[f64; N]]) -> [f64; N] {
     std::array::from_fn(|at| median(rounds.iter().map(|round| round[at]).collect()))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn best(values: impl IntoIterator<Item = f64>) -> f64 {

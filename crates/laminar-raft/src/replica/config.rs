@@ -35,7 +35,10 @@ pub struct ReplicaParts {
 
 impl fmt::Debug for ReplicaParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplicaParts").field("dir", &self.dir).field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("ReplicaParts")
+            .field("dir", &self.dir)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
     }
 }
 

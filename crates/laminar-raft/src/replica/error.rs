@@ -72,7 +72,9 @@ pub enum NotServing {
     #[error("the replica is being rebuilt after a fault of its storage; try again")]
     Rebuilding,
     /// It cannot be opened again by itself.
-    #[error("the replica has stopped, its storage cannot be opened; look at the cause, or restore it from another")]
+    #[error(
+        "the replica has stopped, its storage cannot be opened; look at the cause, or restore it from another"
+    )]
     Failed(#[source] LogError),
     /// It was shut down.
     #[error("the replica was shut down")]
@@ -108,7 +110,9 @@ pub enum ProposeError {
     NotServing(#[from] NotServing),
     /// The entry was proposed, and nobody knows whether it took effect or still will: retry it under the same producer
     /// sequence or batch, or look.
-    #[error("proposed, and its outcome is unknown ({reason}); retry it with the same producer sequence or batch")]
+    #[error(
+        "proposed, and its outcome is unknown ({reason}); retry it with the same producer sequence or batch"
+    )]
     Unknown {
         /// Why there is no verdict.
         reason: UnknownReason,

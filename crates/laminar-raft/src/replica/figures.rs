@@ -66,7 +66,11 @@ impl Figures {
 }
 
 /// The last record of a partition that came from an entry up to `raft`; none if that cannot be told.
-fn last_record(log: &PartitionLogStore, highest: PartitionLogIndex, raft: LogIndex) -> Option<PartitionLogIndex> {
+fn last_record(
+    log: &PartitionLogStore,
+    highest: PartitionLogIndex,
+    raft: LogIndex,
+) -> Option<PartitionLogIndex> {
     let (mut low, mut high) = (log.first().0, highest.0.min(log.stored_end().0.saturating_sub(1)) + 1);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -156,7 +160,8 @@ impl<R: AsyncRuntime> Inner<R> {
         drop(figures);
         let durable = group.durable.unwrap_or(LogIndex::NONE);
         let known = machine.decided_index().min(durable).0;
-        let floor = machine.lowest_required().map_or(known, |(needed, _)| known.min(needed.0.saturating_sub(1)));
+        let floor =
+            machine.lowest_required().map_or(known, |(needed, _)| known.min(needed.0.saturating_sub(1)));
         let figures = GroupFigures {
             group: self.config.group,
             leader: group.leader,

@@ -108,7 +108,8 @@ impl<R: AsyncRuntime> Inner<R> {
         let retirement = machine.retirement().clone();
         let not_started =
             |source| ReplicaError::NotStarted { node: self.parts.node, source: Box::new(source) };
-        let raft = (self.start_raft)(Arc::clone(&self.raft_config), log, machine).await.map_err(not_started)?;
+        let raft =
+            (self.start_raft)(Arc::clone(&self.raft_config), log, machine).await.map_err(not_started)?;
         let sole_voter = raft.voter_ids().eq([self.parts.node.0]);
         let hold = Hold::new(opened.cut, sole_voter);
         if let Some(cut) = opened.cut {

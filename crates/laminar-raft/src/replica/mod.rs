@@ -93,11 +93,7 @@ impl<R: AsyncRuntime> DataReplica<R> {
     /// # Errors
     ///
     /// Corrupt, Invalid, Overloaded and Unavailable, as the log and the partitions are opened.
-    pub async fn open<N>(
-        parts: ReplicaParts,
-        config: ReplicaConfig,
-        network: N,
-    ) -> Result<Self, ReplicaError>
+    pub async fn open<N>(parts: ReplicaParts, config: ReplicaConfig, network: N) -> Result<Self, ReplicaError>
     where
         N: RaftNetworkFactory<DataConfig<R>> + Clone,
         N::Network: NetSnapshot<DataConfig<R>, SnapshotData = SnapshotData>,

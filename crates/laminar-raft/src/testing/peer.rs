@@ -117,7 +117,10 @@ impl<R: AsyncRuntime> Peer<R> for DataReplica<R> {
         self.handle_append(request).await
     }
 
-    async fn vote(self, request: VoteRequest<DataConfig<R>>) -> Result<VoteResponse<DataConfig<R>>, Self::Refusal> {
+    async fn vote(
+        self,
+        request: VoteRequest<DataConfig<R>>,
+    ) -> Result<VoteResponse<DataConfig<R>>, Self::Refusal> {
         self.handle_vote(request).await
     }
 
