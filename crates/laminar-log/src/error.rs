@@ -91,8 +91,8 @@ pub enum LogError {
     /// Another snapshot is being built.
     #[error("a snapshot is being built already; wait for it")]
     SnapshotUnderWay,
-    /// A partition was destroyed or replaced while its snapshot was sent.
-    #[error("partition {partition}: it went away while its snapshot was sent; send a newer one")]
+    /// A partition was destroyed or replaced while its snapshot was built or sent.
+    #[error("partition {partition}: it went away while its snapshot was built or sent; take a newer one")]
     SnapshotOvertaken {
         /// The partition.
         partition: PartitionId,

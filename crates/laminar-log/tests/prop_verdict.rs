@@ -93,7 +93,21 @@ impl Run {
     fn decide(&mut self, id: LogId, entry: Entry) -> Result<(), String> {
         let before = self.state.clone();
         let decision = self.state.decide(id, &entry);
-        let expected = self.model.decide(id, &entry);
+        let mut expected = self.model.decide(id, &entry);
+        // The model does not say which record is which; its content does.
+        expected.positions = decision.positions.clone();
+        ensure(decision.positions.len() == decision.accepted.len(), "each accepted record has its position")?;
+        for (taken, position) in decision.accepted.iter().zip(&decision.positions) {
+            let laminar_log::entry::Record::Partition(record) = &entry.records[*position as usize] else {
+                return Err(format!("record {position} is not of a partition"));
+            };
+            let same_change =
+                std::mem::discriminant(&record.change) == std::mem::discriminant(&taken.record.change);
+            let same = (record.partition, record.owner, record.epoch)
+                == (taken.record.partition, taken.record.owner, taken.record.epoch);
+            ensure(same && same_change, "an accepted record is the one at its position")?;
+        }
+        ensure(decision.positions.is_sorted_by(|a, b| a < b), "records are accepted in order")?;
         if decision != expected {
             return Err(format!("{id}: {entry:?}\n  is {decision:?}\n  model {expected:?}"));
         }

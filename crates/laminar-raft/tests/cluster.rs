@@ -1,6 +1,6 @@
 //! Three nodes in one process: on the simulated runtime with faults, many seeds; and on tokio, to see that it runs.
 //!
-//! `LAMINAR_SEED=7 cargo test --release -p laminar-raft --test cluster` repeats one seed; `LAMINAR_SEEDS=1000` runs more.
+//! `LAMINAR_SEED=7 cargo test --release -p laminar-raft --test cluster` repeats one seed; `LAMINAR_SIM_SEEDS=1000` runs more.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -12,29 +12,11 @@ use laminar_log::Runtime;
 use laminar_raft::{OpenraftRuntime, RaftSettings, TokioRuntime};
 use openraft::AsyncRuntime;
 use openraft_rt_sim::SimRuntime;
-use support::Cluster;
+use support::{Cluster, simulate};
 
 /// Small numbers, so that snapshots, purges and their installation happen too.
 fn settings() -> RaftSettings {
     RaftSettings { snapshot_entries: 30, kept_entries: 5, ..RaftSettings::default() }
-}
-
-fn seeds(count: u64) -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    match number("LAMINAR_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("LAMINAR_SEEDS").unwrap_or(count),
-    }
-}
-
-/// Runs a simulation for each seed, and says which one failed.
-fn simulate<F: Future<Output = ()>>(count: u64, run: impl Fn(u64) -> F) {
-    for seed in seeds(count) {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            SimRuntime::with_seed(seed).block_on(run(seed));
-        }));
-        assert!(outcome.is_ok(), "seed {seed} failed; repeat it with LAMINAR_SEED={seed}");
-    }
 }
 
 /// Elect, write, kill the leader, write, restart it: all logs agree.

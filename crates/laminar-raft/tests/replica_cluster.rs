@@ -9,6 +9,7 @@ mod support;
 
 use std::time::Duration;
 
+use openraft::AsyncRuntime;
 use openraft_rt_sim::SimRuntime;
 use support::{Replicas, Workload, simulate, small_config};
 
@@ -45,7 +46,7 @@ async fn chaos(seed: u64) {
     let (mut replicas, mut workload) = (start(seed).await, Workload::new());
     for _ in 0..40 {
         let id = 1 + replicas.router.draw(3);
-        match replicas.router.draw(15) {
+        match replicas.router.draw(16) {
             0 | 1 => {
                 if replicas.running().contains(&id) {
                     replicas.kill(id).await;
@@ -74,7 +75,19 @@ async fn chaos(seed: u64) {
                     drop(replicas.replica(id).snapshot().await);
                 }
             }
-            11 => replicas.break_log(id, 1 + replicas.router.draw(4)),
+            11 => {
+                if replicas.running().contains(&id) {
+                    replicas.break_log(id, 1 + replicas.router.draw(4));
+                }
+            }
+            12 => {
+                // The power fails in the middle of a write.
+                if replicas.running().contains(&id) {
+                    replicas.tear_log(id, replicas.router.draw(3000) as usize);
+                    workload.write(&replicas, 4).await;
+                    replicas.kill(id).await;
+                }
+            }
             _ => {
                 for _ in 0..replicas.router.draw(6) {
                     let count = 1 + replicas.router.draw(6) as usize;
@@ -115,4 +128,115 @@ fn a_lagging_replica_gets_a_snapshot() {
         workload.check(&mut replicas).await;
         replicas.stop().await;
     });
+}
+
+/// LOG-1: openraft applies what a quorum has on disk; a replica that is not in it waits for its own disk.
+#[test]
+fn nothing_is_applied_before_it_is_on_this_disk() {
+    simulate(10, |seed| async move {
+        let mut config = small_config();
+        config.raft.snapshot_entries = 10_000;
+        let replicas = Replicas::<SimRuntime>::start(3, seed, config, true).await;
+        let mut workload = Workload::new();
+        replicas.wait_for_leader().await;
+        let watched: Vec<_> = replicas.ids.iter().map(|id| replicas.replica(*id).clone()).collect();
+        let watch = SimRuntime::spawn(async move {
+            for _ in 0..20_000 {
+                for replica in &watched {
+                    let status = replica.status();
+                    assert!(status.applied <= status.durable, "{status:?}");
+                }
+                SimRuntime::sleep(Duration::from_micros(50)).await;
+            }
+        });
+        workload.write_until_done(&replicas, 100).await;
+        watch.await.unwrap();
+        replicas.stop().await;
+    });
+}
+
+/// A follower whose log was cut neither votes nor stands, and is counted again when it has caught up.
+#[test]
+fn a_cut_replica_is_held_until_it_has_caught_up() {
+    let held = std::cell::Cell::new(0);
+    simulate(20, |seed| {
+        let held = &held;
+        async move {
+            let (mut replicas, mut workload) = (start(seed).await, Workload::new());
+            workload.write_until_done(&replicas, 10).await;
+            let leader = replicas.wait_for_leader().await;
+            let (cut, other) = (1 + leader % 3, 1 + (leader + 1) % 3);
+            replicas.tear_log(cut, 700);
+            workload.write(&replicas, 6).await;
+            workload.write(&replicas, 6).await;
+            replicas.kill(cut).await;
+            workload.write_until_done(&replicas, 5).await;
+            // It hears nothing at first: it must not stand, however long that takes.
+            replicas.router.isolate(cut, &[1, 2, 3]);
+            replicas.restart(cut).await;
+            let status = replicas.replica(cut).status();
+            if !status.catching_up {
+                assert!(status.cut.is_none());
+                return replicas.stop().await;
+            }
+            held.set(held.get() + 1);
+            SimRuntime::sleep(Duration::from_millis(20)).await;
+            let term = replicas.replica(cut).status().term;
+            SimRuntime::sleep(Duration::from_millis(550)).await;
+            let status = replicas.replica(cut).status();
+            assert!(status.catching_up && status.term == term, "{status:?}");
+            // Nor does it vote: without the leader there is nobody to be elected.
+            replicas.router.heal();
+            replicas.router.isolate(leader, &[1, 2, 3]);
+            SimRuntime::sleep(Duration::from_millis(50)).await;
+            assert_ne!(replicas.leader(), Some(other));
+            replicas.router.heal();
+            let caught_up = || (!replicas.replica(cut).status().catching_up).then_some(());
+            replicas.wait_until("it has caught up", caught_up).await;
+            workload.check(&mut replicas).await;
+            replicas.stop().await;
+        }
+    });
+    assert!(held.get() > 0, "no replica was ever held");
+}
+
+/// When the logs of all replicas were cut there is no leader to catch up with: they go on after a time, and say so.
+#[test]
+fn replicas_that_were_all_cut_go_on_after_a_time() {
+    let gave_up = std::cell::Cell::new(0);
+    simulate(20, |seed| {
+        let gave_up = &gave_up;
+        async move {
+            let (mut replicas, mut workload) = (start(seed).await, Workload::new());
+            workload.write_until_done(&replicas, 10).await;
+            replicas.ids.iter().for_each(|id| replicas.tear_log(*id, 900));
+            workload.write(&replicas, 6).await;
+            for id in replicas.ids.clone() {
+                replicas.kill(id).await;
+            }
+            for id in replicas.ids.clone() {
+                replicas.restart(id).await;
+            }
+            workload.write_until_done(&replicas, 5).await;
+            let all = replicas.ids.iter().filter(|id| replicas.replica(**id).status().gave_up_waiting);
+            gave_up.set(gave_up.get() + all.count());
+            workload.check(&mut replicas).await;
+            replicas.stop().await;
+        }
+    });
+    assert!(gave_up.get() > 0, "no replica ever gave up waiting");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let trace = || {
+        let mut runtime = SimRuntime::with_seed(5);
+        runtime.record_trace(true);
+        runtime.block_on(chaos(5));
+        runtime.take_trace()
+    };
+    let (first, second) = (trace(), trace());
+    let differs = first.iter().zip(&second).position(|(a, b)| a != b);
+    assert_eq!(differs.map(|at| (&first[at], &second[at])), None);
+    assert_eq!(first.len(), second.len());
 }

@@ -96,6 +96,12 @@ impl PartitionLogStore {
         Ok((Self { inner: Arc::new(inner) }, opened))
     }
 
+    /// Closes the files, for all who have this log: nothing can be read or stored until it is reopened.
+    pub fn close(&self) {
+        let mut slot = self.inner.slot_mut();
+        self.inner.close(&mut slot);
+    }
+
     /// Closes the files and opens them again, which a failed log needs (LOG-6). Readers and pins stay. After a
     /// [`reset`](Self::reset) that failed the log may be empty and begin at 1.
     ///

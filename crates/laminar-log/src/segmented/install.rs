@@ -44,12 +44,13 @@ impl SegmentedStateMachine {
         let shared = &self.inner.shared;
         let mut partitions = self.inner.partitions.write().unwrap_or_else(PoisonError::into_inner);
         for partition in std::mem::take(&mut *partitions).into_values() {
-            drop(partition.close(shared));
+            // Whoever still reads from it must not keep the files.
+            partition.close(shared).iter().for_each(PartitionLogStore::close);
         }
         shared.raise_committed(log_id.index);
         let restored = finish_install(shared, &self.inner.snapshots)?;
         let restored = restored.expect("it was given its name just now");
-        *partitions = open_partitions(shared, &restored);
+        *partitions = open_partitions(shared, &restored)?;
         start_partitions(shared, &partitions);
         drop(partitions);
         core.verdict = restored.verdict;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
+use laminar_core::error::ErrorKind;
 use laminar_core::ids::{LogIndex, PartitionId};
 
 use super::config::SegmentedConfig;
@@ -65,7 +66,7 @@ impl SegmentedStateMachine {
         let applied = restored.verdict.last_applied().map_or(LogIndex::NONE, |id| id.index);
         shared.raise_committed(applied);
         remove_destroyed(&shared, &restored.verdict)?;
-        let partitions = open_partitions(&shared, &restored);
+        let partitions = open_partitions(&shared, &restored)?;
         shared.set_decided(applied);
         start_partitions(&shared, &partitions);
         let runtime = Arc::clone(&shared.runtime);
@@ -95,19 +96,23 @@ fn remove_destroyed(shared: &Shared, verdict: &VerdictState) -> Result<(), LogEr
 pub(crate) fn open_partitions(
     shared: &Arc<Shared>,
     restored: &Restored,
-) -> BTreeMap<PartitionId, Arc<Partition>> {
+) -> Result<BTreeMap<PartitionId, Arc<Partition>>, LogError> {
     let mut partitions = BTreeMap::new();
     for (id, verdict) in restored.verdict.partitions() {
         let (begin, fault) = begin(shared, id, verdict, restored.states.get(&id));
         let partition = Partition::new(id, verdict.machine, begin);
         if let Some(error) = fault {
+            if error.kind() != ErrorKind::Corrupt {
+                // It may pass: whoever opens the replica tries again.
+                return Err(error);
+            }
             let mut state = partition.state();
             state.diverged = true;
             state.pause(id, shared, verdict.highest, error.to_string());
         }
         partitions.insert(id, partition);
     }
-    partitions
+    Ok(partitions)
 }
 
 /// Lets the partitions apply what waits in them.

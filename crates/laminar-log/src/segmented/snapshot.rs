@@ -139,10 +139,11 @@ impl SnapshotBuild {
         let deadline = shared.runtime.now() + shared.config.snapshot_sync_wait;
         let mut open: Vec<&Part> = self.partitions.iter().collect();
         loop {
-            let mut tickets = Vec::new();
+            let (mut tickets, mut gone) = (Vec::new(), None);
             open.retain(|part| {
                 let state = part.partition.state();
-                let Some(log) = &state.log else { return !state.closed };
+                gone = gone.or(state.closed.then_some(part.partition.id));
+                let Some(log) = &state.log else { return true };
                 if log.synced_end() > part.highest {
                     return false;
                 }
@@ -150,6 +151,9 @@ impl SnapshotBuild {
                 tickets.extend(log.sync().ok());
                 true
             });
+            if let Some(partition) = gone {
+                return Err(LogError::SnapshotOvertaken { partition });
+            }
             let Some(first) = open.first() else { return Ok(()) };
             let left = deadline.saturating_sub(shared.runtime.now());
             if left.is_zero() {

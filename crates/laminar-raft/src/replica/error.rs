@@ -71,6 +71,11 @@ pub enum NotServing {
     /// Its storage failed, and it is being opened again (LOG-6).
     #[error("the replica is being rebuilt after a fault of its storage; try again")]
     Rebuilding,
+    /// It has not yet everything again that was committed before it was opened.
+    #[error(
+        "the replica has not yet recovered what was committed before it was opened; wait, or look for a leader"
+    )]
+    Recovering,
     /// It cannot be opened again by itself.
     #[error(
         "the replica has stopped, its storage cannot be opened; look at the cause, or restore it from another"
@@ -85,7 +90,7 @@ impl NotServing {
     /// What the caller should do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            NotServing::Rebuilding | NotServing::ShutDown => ErrorKind::Unavailable,
+            NotServing::Rebuilding | NotServing::Recovering | NotServing::ShutDown => ErrorKind::Unavailable,
             NotServing::Failed(error) => error.kind(),
         }
     }

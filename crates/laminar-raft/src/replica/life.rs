@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use laminar_core::error::ErrorKind;
 use laminar_core::ids::LogIndex;
-use laminar_log::{LogError, SegmentedLogStore, SegmentedStateMachine, StoreOpened};
+use laminar_log::{LogError, LogId, SegmentedLogStore, SegmentedStateMachine, StoreOpened};
 use openraft::AsyncRuntime;
 use openraft::Config;
 use openraft::errors::Fatal;
@@ -41,6 +41,8 @@ pub(super) struct Life<R: AsyncRuntime> {
     /// Everything that keeps the log open has a clone.
     pub(super) lease: Arc<()>,
     pub(super) began: Duration,
+    /// The last entry that the log had when it was opened.
+    pub(super) last_at_open: Option<LogId>,
 }
 
 impl<R: AsyncRuntime> Life<R> {
@@ -110,15 +112,19 @@ impl<R: AsyncRuntime> Inner<R> {
             |source| ReplicaError::NotStarted { node: self.parts.node, source: Box::new(source) };
         let raft =
             (self.start_raft)(Arc::clone(&self.raft_config), log, machine).await.map_err(not_started)?;
-        let sole_voter = raft.voter_ids().eq([self.parts.node.0]);
+        // Before it runs: a replica that was cut must not stand even once.
+        raft.runtime_config().elect(opened.cut.is_none());
+        raft.run();
+        let voters = raft.with_raft_state(|state| state.membership_state.effective().voter_ids().collect());
+        let voters: Vec<u64> = voters.await.map_err(not_started)?;
+        let sole_voter = voters == [self.parts.node.0];
         let hold = Hold::new(opened.cut, sole_voter);
         if let Some(cut) = opened.cut {
             tracing::warn!(?cut, sole_voter, "the segmented log was cut above its synced mark");
         }
-        // Before it runs: it must not stand even once.
         raft.runtime_config().elect(!hold.is_held());
-        raft.run();
-        let life = Life { raft, store, hold, retirement, lease, began: self.runtime.now() };
+        let (began, last_at_open) = (self.runtime.now(), opened.state.last);
+        let life = Life { raft, store, hold, retirement, lease, began, last_at_open };
         if sole_voter {
             // Leader restore is off, and nobody else would ever start an election.
             drop(life.raft.trigger().elect(false).await);

@@ -165,6 +165,20 @@ impl<R: AsyncRuntime> DataReplica<R> {
         self.inner.machine()
     }
 
+    /// The partitions, to serve reads from: only once everything is there that was committed before the replica was
+    /// opened.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable, until then.
+    pub fn serving_machine(&self) -> Result<SegmentedStateMachine, NotServing> {
+        if self.inner.note_recovery() {
+            return Ok(self.inner.machine());
+        }
+        self.inner.serving()?;
+        Err(NotServing::Recovering)
+    }
+
     /// Admission.
     pub fn dispatcher(&self) -> &PartitionDispatcher {
         &self.inner.dispatcher

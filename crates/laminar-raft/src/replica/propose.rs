@@ -99,9 +99,23 @@ impl<R: AsyncRuntime> DataReplica<R> {
         let proposal = Proposal { bytes, permit, answer };
         inner.proposals.send(proposal).await.map_err(|_| NotServing::ShutDown)?;
         let (_permit, decided) = answered.await.map_err(|_| unknown(UnknownReason::Stopped))?;
-        match decided? {
-            Decided::Verdict(verdict) => Ok(verdict),
-            Decided::Later(late) => late.await.ok_or_else(|| unknown(UnknownReason::Stopped)),
+        let verdict = match decided? {
+            Decided::Verdict(verdict) => verdict,
+            Decided::Later(late) => late.await.ok_or_else(|| unknown(UnknownReason::Stopped))?,
+        };
+        inner.delay(&verdict).await;
+        Ok(verdict)
+    }
+}
+
+impl<R: AsyncRuntime> Inner<R> {
+    /// ADM-1: after commit nothing is refused; a caller of a partition with too much in it is answered later, and holds
+    /// its permit until then.
+    async fn delay(&self, verdict: &Verdict) {
+        let Verdict::Accepted(outcome) = verdict else { return };
+        let delay = outcome.placed.iter().map(|placed| self.dispatcher.after_commit(placed.partition)).max();
+        if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
+            self.runtime.sleep(delay).await;
         }
     }
 }
@@ -148,7 +162,9 @@ async fn submit<R: AsyncRuntime>(inner: &Arc<Inner<R>>, batch: Vec<Proposal<R>>)
 }
 
 /// Answers in the order of the log, which is the order in which entries are decided.
-async fn answer_all<R: AsyncRuntime>(mut answers: Answers<R>, batch: Vec<Proposal<R>>) {
+async fn answer_all<R: AsyncRuntime>(answers: Answers<R>, batch: Vec<Proposal<R>>) {
+    // When the group ends, openraft's stream ends early, and must not be asked again.
+    let mut answers = answers.fuse();
     for proposal in batch {
         let outcome = match answers.next().await {
             Some(Ok(Ok(written))) => match written.response {

@@ -6,13 +6,16 @@ use std::time::Duration;
 use laminar_aof::CutTail;
 use laminar_core::ids::NodeId;
 use laminar_log::LogId;
-use openraft::AsyncRuntime;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::{AsyncRuntime, Instant};
 
 use super::error::NotServing;
 use super::hold::HoldState;
 use super::{DataReplica, Inner, Phase};
 use crate::convert::to_log_id;
+
+/// How often it is looked whether a replica has recovered.
+const RECOVERY_POLL: Duration = Duration::from_millis(2);
 
 /// What a replica does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,18 +131,16 @@ impl<R: AsyncRuntime> DataReplica<R> {
     ///
     /// Unavailable, if that takes longer than `timeout`, or the replica has stopped.
     pub async fn wait_recovered(&self, timeout: Duration) -> Result<(), NotServing> {
-        let recovered = async {
-            loop {
-                let life = self.inner.serving()?;
-                if life.raft.wait_for_recovery(Some(timeout)).await.is_ok() {
-                    self.inner.count(|counts| counts.recovered = true);
-                    return Ok(());
-                }
-                drop(life);
-                R::sleep(self.inner.config.rebuild_backoff_min).await;
+        let begun = R::Instant::now();
+        loop {
+            let recovered = self.inner.note_recovery();
+            match self.inner.serving() {
+                _ if recovered => return Ok(()),
+                Err(error @ (NotServing::Failed(_) | NotServing::ShutDown)) => return Err(error),
+                _ if begun.elapsed() >= timeout => return Err(NotServing::Recovering),
+                _ => R::sleep(RECOVERY_POLL).await,
             }
-        };
-        R::timeout(timeout, recovered).await.unwrap_or(Err(NotServing::Rebuilding))
+        }
     }
 }
 
@@ -148,16 +149,24 @@ impl<R: AsyncRuntime> Inner<R> {
         matches!(*self.phase(), Phase::ShutDown)
     }
 
-    /// Takes note when everything is there again that was committed before.
-    pub(super) fn note_recovery(&self) {
-        let Ok(life) = self.serving() else { return };
+    /// Whether everything is there again that was committed before; takes note of it.
+    ///
+    /// What this replica had applied before was in its log when it was opened (LOG-1). So it is there again when that
+    /// much is committed, by a leader's word and not by what was stored, and applied; or less, if a leader took the end
+    /// of the log back, which was never committed then.
+    pub(super) fn note_recovery(&self) -> bool {
+        let Ok(life) = self.serving() else { return false };
         let metrics = life.raft.metrics();
         let metrics = metrics.borrow_watched();
         let index = |id: Option<LogId>| id.map(|id| id.index.0);
+        let needed = index(life.last_at_open).min(metrics.last_log_index);
         let committed = index(metrics.cluster_committed.as_ref().map(to_log_id));
         let applied = index(metrics.last_applied.as_ref().map(to_log_id));
-        if committed.is_some() && committed >= metrics.last_log_index && applied >= committed {
+        let recovered = committed.is_some() && committed >= needed && applied >= needed;
+        drop(metrics);
+        if recovered {
             self.count(|counts| counts.recovered = true);
         }
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).recovered
     }
 }

@@ -86,6 +86,7 @@ impl<R: AsyncRuntime> Replicas<R> {
     pub(crate) async fn restart(&mut self, id: u64) {
         assert!(!self.members.contains_key(&id));
         let fs = self.disks[&id].clone();
+        fs.heal();
         let config = CommitterConfig::default();
         let files = Arc::new(fs.clone());
         let committer = if self.simulated {
@@ -149,6 +150,35 @@ impl<R: AsyncRuntime> Replicas<R> {
                 failures -= 1;
                 Fault::Fail(io::ErrorKind::Other)
             })
+        });
+    }
+
+    /// The next write of a node's Raft log reaches only so many bytes, and then nothing of it any more: its power is
+    /// about to fail.
+    pub(crate) fn tear_log(&self, id: u64, bytes: usize) {
+        let mut torn = false;
+        self.disks[&id].on_call(move |call| {
+            let ours = call.path.starts_with("/replica/raft");
+            match call.operation {
+                FileOperation::Write if ours && !torn => {
+                    torn = true;
+                    Some(Fault::Tear(bytes, io::ErrorKind::Other))
+                }
+                _ => (ours && torn).then_some(Fault::Fail(io::ErrorKind::Other)),
+            }
+        });
+    }
+
+    /// All calls of a node on its snapshots and partitions fail, after so many of them.
+    pub(crate) fn break_rest_after(&self, id: u64, mut calls: u64) {
+        self.disks[&id].on_call(move |call| {
+            let ours =
+                ["/replica/snapshots", "/replica/partitions"].iter().any(|dir| call.path.starts_with(dir));
+            if ours && calls > 0 {
+                calls -= 1;
+                return None;
+            }
+            ours.then_some(Fault::Fail(io::ErrorKind::Other))
         });
     }
 
