@@ -44,10 +44,11 @@ impl PartitionLogStore {
 
     /// Why the log does not take any more, if it does not: it must be reopened.
     pub fn failure(&self) -> Option<LogError> {
-        match &self.inner.slot().log {
+        let slot = self.inner.slot();
+        slot.fault.clone().or_else(|| match &slot.log {
             Ok(log) => log.failure().map(LogError::from),
             Err(error) => Some(error.clone()),
-        }
+        })
     }
 
     /// Has everything appended so far synced now.
@@ -232,6 +233,9 @@ impl PartitionLogStore {
 
 /// The log, unless it has failed: then its end has moved, and no place is what the caller thinks it is.
 fn working(slot: &Slot) -> Result<&Aof, LogError> {
+    if let Some(fault) = &slot.fault {
+        return Err(fault.clone());
+    }
     let log = slot.log()?;
     log.failure().map_or(Ok(log), |failure| Err(failure.into()))
 }

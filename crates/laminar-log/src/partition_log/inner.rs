@@ -33,6 +33,8 @@ pub(super) struct Slot {
     /// How often they were opened.
     pub(super) opening: u64,
     pub(super) log: Result<Aof, LogError>,
+    /// Why the files could not be opened for writing; then they are open for reading.
+    pub(super) fault: Option<LogError>,
 }
 
 impl Slot {
@@ -94,18 +96,24 @@ impl Inner {
     /// Opens the files into the slot.
     pub(super) fn open(&self, slot: &mut Slot) -> Result<PartitionOpened, LogError> {
         slot.opening += 1;
-        let opened = self.open_files();
-        let (log, opened) = match opened {
-            Ok((log, opened)) => (Ok(log), Ok(opened)),
-            Err(error) => (Err(error.clone()), Err(error)),
-        };
-        slot.log = log;
-        opened
+        slot.fault = None;
+        match self.open_files(self.writable) {
+            Ok((log, opened)) => {
+                slot.log = Ok(log);
+                Ok(opened)
+            }
+            Err(error) => {
+                // A full disk keeps nobody from reading.
+                slot.log = self.open_files(false).map(|(log, _)| log).map_err(|_| error.clone());
+                slot.fault = Some(error.clone());
+                Err(error)
+            }
+        }
     }
 
-    fn open_files(&self) -> Result<(Aof, PartitionOpened), LogError> {
+    fn open_files(&self, writable: bool) -> Result<(Aof, PartitionOpened), LogError> {
         let dir = partition_folder(&self.root, self.partition);
-        let open = if self.writable { Aof::open } else { Aof::open_read_only };
+        let open = if writable { Aof::open } else { Aof::open_read_only };
         let (log, opened) = open(&self.committer, &dir, self.config.files())?;
         let tail = self.read_tail(&log, log.sequences())?;
         let opened = PartitionOpened {

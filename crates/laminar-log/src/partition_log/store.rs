@@ -88,7 +88,7 @@ impl PartitionLogStore {
             partition,
             config,
             writable,
-            slot: RwLock::new(Slot { opening: 0, log: Err(closed.into()) }),
+            slot: RwLock::new(Slot { opening: 0, log: Err(closed.into()), fault: None }),
             tail: Mutex::default(),
             pins: Arc::default(),
         };
@@ -107,7 +107,7 @@ impl PartitionLogStore {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open). The log is closed then; this can be called again.
+    /// As [`open`](Self::open). The log can only be read then, if at all; this can be called again.
     pub fn reopen(&self) -> Result<PartitionOpened, LogError> {
         let mut slot = self.inner.slot_mut();
         self.inner.close(&mut slot);
