@@ -73,8 +73,6 @@ fn an_installation_that_failed_is_finished_by_itself() {
         let rebuilds = &rebuilds;
         async move {
             let (mut replicas, mut workload, behind) = lagging(seed).await;
-            // Within the first calls the partitions' logs are rewritten. Later ones open them, and a partition whose
-            // log cannot be opened just then is paused until somebody looks.
             replicas.break_rest_after(behind, seed * 3);
             replicas.router.heal();
             SimRuntime::sleep(Duration::from_millis(400)).await;

@@ -252,6 +252,18 @@ impl Workload {
             })
             .await;
         let last = last.expect("something was written").index;
+        replicas
+            .wait_until("all logs of partitions work again", || {
+                let works = |id: &u64| {
+                    let machine = replicas.replica(*id).machine();
+                    let log_works = |partition| {
+                        machine.partition_log(partition).is_some_and(|log| log.failure().is_none())
+                    };
+                    machine.partition_ids().into_iter().all(log_works)
+                };
+                replicas.ids.iter().all(works).then_some(())
+            })
+            .await;
         let mut states = Vec::new();
         for id in &replicas.ids {
             let machine = replicas.replica(*id).machine();
