@@ -313,6 +313,10 @@ impl AofError {
         }
     }
 
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, AofError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// A file call that failed, as an error of the log it was for.
     pub fn io(operation: FileOperation, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let (path, source) = (path.into(), Arc::new(source));

@@ -58,7 +58,7 @@ impl Handles {
         if let Some(file) = self.used().touch(key) {
             return Ok(file);
         }
-        let file = folder.open(&segment.file_name(), writable)?;
+        let file = segment.open(folder, writable)?;
         self.put(log, segment, file.clone());
         Ok(file)
     }
@@ -110,7 +110,7 @@ mod tests {
         let fs = MemoryFileSystem::new();
         let folder = Folder { fs: Arc::new(fs.clone()), dir: PathBuf::from("/log") };
         let segment =
-            |id| Segment::new(&SegmentHeader { key: SegmentKey::new(id, 1), capacity: 0 }, Vec::new());
+            |id| Segment::scanned(&SegmentHeader { key: SegmentKey::new(id, 1), capacity: 0 }, Vec::new());
         (0..4).for_each(|id| fs.set_bytes(&folder.path(&segment(id).file_name()), Vec::new()));
         let handles = Handles::new(2);
         let opened = |log, id| {

@@ -295,19 +295,22 @@ fn sync_devices(shared: &Shared, logs: &[Arc<Log>]) -> bool {
     devices.sort_unstable();
     devices.dedup();
     for device in devices {
-        let begun = shared.fs.now();
-        let outcome = shared.fs.sync_device(device);
-        shared.stats.synced(shared.fs.now().saturating_sub(begun));
-        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::Unsupported) {
-            return false;
-        }
-        let outcome = outcome.map_err(Arc::new);
-        for log in logs.iter().filter(|log| log.device == device) {
-            log.device_synced(outcome.clone().map_err(|source| AofError::Io {
-                operation: FileOperation::SyncAll,
-                path: log.folder.dir.clone(),
-                source,
-            }));
+        let mut logs: Vec<&Arc<Log>> = logs.iter().filter(|log| log.device == device).collect();
+        // Bytes first, then the names of files that have none yet, if there are any.
+        while !logs.is_empty() {
+            let begun = shared.fs.now();
+            let outcome = shared.fs.sync_device(device).map_err(Arc::new);
+            shared.stats.synced(shared.fs.now().saturating_sub(begun));
+            if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::Unsupported) {
+                return false;
+            }
+            logs.retain(|log| {
+                log.device_synced(outcome.clone().map_err(|source| AofError::Io {
+                    operation: FileOperation::SyncAll,
+                    path: log.folder.dir.clone(),
+                    source,
+                }))
+            });
         }
     }
     true

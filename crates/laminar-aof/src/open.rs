@@ -35,7 +35,7 @@ fn open_registered(
     writable: bool,
 ) -> Result<(Arc<Log>, Opened), AofError> {
     if writable {
-        folder.create_dir()?;
+        folder.make()?;
     }
     let mut recovered = recover(folder, &config)?;
     let mut opened = Opened {

@@ -54,6 +54,15 @@ pub(crate) struct Recovered {
     pub(crate) leftovers: Vec<String>,
 }
 
+impl Recovered {
+    /// Whether the log says of itself that the name of a segment, and so that of its folder, is durable: by a synced
+    /// mark, a trailer, or a segment that follows another.
+    pub(crate) fn is_durable(&self) -> bool {
+        let marked = self.unsynced.is_none_or(|unsynced| unsynced.offset > DATA_START);
+        self.ranges.len() > 1 || (self.ranges.len() == 1 && marked)
+    }
+}
+
 /// Reads the folder and changes nothing.
 pub(crate) fn recover(folder: &Folder, config: &AofConfig) -> Result<Recovered, AofError> {
     let mut names: Vec<FileName> = folder.list()?.iter().filter_map(|name| FileName::parse(name)).collect();
@@ -172,8 +181,12 @@ impl Recovery<'_> {
         self.out.records_verified += scan.extent.end - scan.extent.first;
         if scan.used {
             let (extent, index) = (scan.extent, std::mem::take(&mut scan.index));
-            let range =
-                SegmentRange { segment: Segment::new(header, index), extent, end: extent.end, sealed: false };
+            let range = SegmentRange {
+                segment: Segment::scanned(header, index),
+                extent,
+                end: extent.end,
+                sealed: false,
+            };
             self.add(Found { range, start: scan.start, scan: Some(scan) });
             return;
         }

@@ -1,5 +1,6 @@
 //! One segment of a log: its identity, its index, and the file it is in.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{AofError, SegmentPart};
@@ -14,6 +15,9 @@ use crate::fs::{Folder, OpenFile};
 pub(crate) struct Segment {
     pub(crate) key: SegmentKey,
     pub(crate) capacity: u64,
+    /// The id in the name of its file while it is a draft: its own, or that of the segment the file was before.
+    draft_id: u64,
+    named: AtomicBool,
     index: Mutex<Index>,
 }
 
@@ -25,20 +29,55 @@ enum Index {
 }
 
 impl Segment {
-    pub(crate) fn new(header: &SegmentHeader, index: Vec<IndexEntry>) -> Arc<Self> {
-        Arc::new(Self { key: header.key, capacity: header.capacity, index: Mutex::new(Index::Here(index)) })
+    /// One that was found in the folder, without a trailer.
+    pub(crate) fn scanned(header: &SegmentHeader, index: Vec<IndexEntry>) -> Arc<Self> {
+        Arc::new(Self::new(header, Index::Here(index), None))
     }
 
+    /// One that was found in the folder, with a trailer.
     pub(crate) fn sealed(header: &SegmentHeader, trailer: Trailer) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::new(header, Index::InFile(trailer), None))
+    }
+
+    fn new(header: &SegmentHeader, index: Index, draft_id: Option<u64>) -> Self {
+        Self {
             key: header.key,
             capacity: header.capacity,
-            index: Mutex::new(Index::InFile(trailer)),
-        })
+            draft_id: draft_id.unwrap_or(header.key.id),
+            named: AtomicBool::new(draft_id.is_none()),
+            index: Mutex::new(index),
+        }
     }
 
+    /// What its file is called once it is no draft any more.
     pub(crate) fn file_name(&self) -> String {
         segment_file_name(self.key.id)
+    }
+
+    /// What its file is called as long as it is a draft. It may get its name right after this.
+    pub(crate) fn draft_name(&self) -> Option<String> {
+        // ORDER: relaxed, who opens a draft and does not find it looks for the name.
+        (!self.named.load(Ordering::Relaxed)).then(|| free_file_name(self.draft_id))
+    }
+
+    /// Gives the file its name, which is not durable yet. All of its bytes are on disk: a segment without a header is
+    /// a damaged one.
+    pub(crate) fn give_name(&self, folder: &Folder) -> Result<(), AofError> {
+        if let Some(draft) = self.draft_name() {
+            folder.rename(&draft, &self.file_name())?;
+            self.named.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Opens its file.
+    pub(crate) fn open(&self, folder: &Folder, writable: bool) -> Result<OpenFile, AofError> {
+        match self.draft_name().map(|draft| folder.open(&draft, writable)) {
+            // It has got its name meanwhile. No other file is ever called as this one was, as long as it is in use.
+            Some(Err(error)) if error.is_not_found() => folder.open(&self.file_name(), writable),
+            Some(opened) => opened,
+            None => folder.open(&self.file_name(), writable),
+        }
     }
 
     pub(crate) fn add_to_index(&self, entries: &mut Vec<IndexEntry>) {
@@ -121,49 +160,35 @@ pub(crate) struct SegmentExtent {
     pub(crate) data_end: u64,
 }
 
-/// A segment with a header, and a file that does not have its name yet: a crash leaves nothing of it.
+/// A segment and its file, open for writing.
 #[derive(Debug)]
-pub(crate) struct DraftSegment {
+pub(crate) struct OpenSegment {
     pub(crate) segment: Arc<Segment>,
     pub(crate) file: OpenFile,
-    name: String,
 }
 
-impl DraftSegment {
-    /// Makes a file of `capacity` bytes, out of the `recycled` one if there is one.
-    pub(crate) fn make(
+impl OpenSegment {
+    /// Makes a file of `capacity` bytes with a header, out of the `recycled` one if there is one. It is a draft: opening
+    /// removes it, so that a crash leaves nothing of it.
+    pub(crate) fn draft(
         folder: &Folder,
         id: u64,
         capacity: u64,
         recycled: Option<u64>,
     ) -> Result<Self, AofError> {
-        let name = free_file_name(recycled.unwrap_or(id));
+        let draft_id = recycled.unwrap_or(id);
+        let name = free_file_name(draft_id);
         let file = match recycled {
             Some(_) => folder.open(&name, true)?,
             None => folder.create(&name)?,
         };
-        if file.length()? > capacity {
+        if recycled.is_some() && file.length()? > capacity {
             file.set_length(capacity)?;
         }
         file.allocate(capacity)?;
         let header = SegmentHeader { key: SegmentKey::new(id, folder.entropy()?), capacity };
         file.write_at(&header.encode(), 0)?;
-        Ok(Self { segment: Segment::new(&header, Vec::new()), file, name })
+        let segment = Arc::new(Segment::new(&header, Index::Here(Vec::new()), Some(draft_id)));
+        Ok(Self { segment, file })
     }
-
-    /// Brings the content to disk, and then the name. So a segment without a header is a damaged one.
-    pub(crate) fn publish(self, folder: &Folder) -> Result<ReadySegment, AofError> {
-        self.file.sync()?;
-        let name = self.segment.file_name();
-        folder.rename(&self.name, &name)?;
-        folder.sync_dir()?;
-        Ok(ReadySegment { segment: self.segment, file: self.file.renamed(folder.path(&name)) })
-    }
-}
-
-/// A segment that is on disk under its name.
-#[derive(Debug)]
-pub(crate) struct ReadySegment {
-    pub(crate) segment: Arc<Segment>,
-    pub(crate) file: OpenFile,
 }

@@ -1,8 +1,12 @@
 //! Brings what waits into the files of one log. Only one thread at a time has a writer.
 //!
-//! One write carries one group. Before the first group of a segment is written, all of the segment before is synced;
-//! a cut, a failure and an opening begin a new segment. So below the beginning of the last segment everything is on
-//! disk, and no byte of a segment is ever written twice.
+//! One write carries one group. Before the first group of a segment is written, all of the segment before is synced and
+//! its name is durable; a cut, a failure and an opening begin a new segment. So below the beginning of the last segment
+//! everything is on disk, and no byte of a segment is ever written twice.
+//!
+//! In the background a segment is a draft while groups are written into it: its file gets its name after its first sync,
+//! and only then, with the name on disk too, is anyone told. A crash before leaves a log without the segment, as if
+//! nothing of it had been asked for.
 
 use std::sync::Arc;
 
@@ -17,7 +21,7 @@ use crate::log::Log;
 use crate::log::state::Op;
 use crate::read::SegmentReader;
 use crate::recover::SegmentRange;
-use crate::segment::{Segment, SegmentExtent};
+use crate::segment::{OpenSegment, Segment, SegmentExtent};
 use crate::ticket::Completion;
 
 /// A larger group is written as several: it would not stay in the processor's cache between encoding and writing.
@@ -42,6 +46,8 @@ struct Active {
     segment: Arc<Segment>,
     /// Held while bytes are unsynced, so that an error of the disk is reported to this very handle.
     file: Option<OpenFile>,
+    /// Whether the file has its name, durably.
+    named: bool,
     extent: SegmentExtent,
     /// Bytes that are known to be on disk.
     synced: u64,
@@ -54,11 +60,12 @@ struct Active {
 }
 
 impl Active {
-    fn new(segment: Arc<Segment>, file: OpenFile, first: u64) -> Self {
+    fn new(opened: OpenSegment, first: u64) -> Self {
         let extent = SegmentExtent { first, end: first, data_end: DATA_START };
         Self {
-            segment,
-            file: Some(file),
+            named: opened.segment.draft_name().is_none(),
+            segment: opened.segment,
+            file: Some(opened.file),
             extent,
             synced: DATA_START,
             marked: true,
@@ -82,15 +89,28 @@ impl Active {
         }
     }
 
-    /// Syncs what was written since the last sync, also a mark whose file was let go; says whether there was anything.
+    /// Syncs what was written since the last sync, also a mark whose file was let go, and the name of a draft; says
+    /// whether there was anything.
     fn sync(&mut self, log: &Log) -> Result<bool, AofError> {
         if self.synced == self.extent.data_end {
             return Ok(false);
         }
         log.timed_sync(self.file(log)?)?;
+        if !self.named {
+            self.give_name(log)?;
+            log.sync_names()?;
+            self.named = true;
+        }
         self.synced = self.extent.data_end;
         self.unsynced_mark = None;
         Ok(true)
+    }
+
+    /// Gives a draft its name, not durably yet: all of its bytes are on disk.
+    fn give_name(&mut self, log: &Log) -> Result<(), AofError> {
+        let file = self.file(log)?.clone();
+        self.file = Some(log.give_name(&self.segment, file)?);
+        Ok(())
     }
 
     /// Bytes that a group may take, leaving room for an empty one that raises the mark behind it.
@@ -196,12 +216,12 @@ impl Writer {
             self.jobs.push(Job::Seal { segment, extent, start: self.start });
         }
         let capacity = log.capacity_for(DATA_START + needed + 3 * GROUP_HEADER_BYTES as u64);
-        let ready = match log.take_prepared(capacity) {
+        let opened = match log.take_prepared(capacity) {
             Some(prepared) => prepared,
             None => log.make_segment(capacity)?,
         };
-        log.shared.handles.put(log.uid, &ready.segment, ready.file.clone());
-        self.active = Some(Active::new(ready.segment, ready.file, first));
+        log.shared.handles.put(log.uid, &opened.segment, opened.file.clone());
+        self.active = Some(Active::new(opened, first));
         Ok(())
     }
 
@@ -219,7 +239,8 @@ impl Writer {
         let groups = 3 + bytes.div_ceil(GROUP_BYTES_MAX as u64 / 2);
         let draft =
             log.draft_segment(log.capacity_for(DATA_START + bytes + groups * GROUP_HEADER_BYTES as u64))?;
-        self.active = Some(Active::new(Arc::clone(&draft.segment), draft.file.clone(), first));
+        let id = draft.segment.key.id;
+        self.active = Some(Active::new(draft, first));
         self.write_group(log, first, &[], &[])?;
         let mut sequence = first;
         while let Some(tail) = &mut tail {
@@ -232,10 +253,8 @@ impl Writer {
             sequence += records.len() as u64;
         }
         let written_to = self.active.as_ref().map(|active| active.segment.key.id);
-        assert_eq!(written_to, Some(draft.segment.key.id), "a tail is rewritten into one segment");
-        let ready = draft.publish(&log.folder)?;
-        log.shared.handles.put(log.uid, &ready.segment, ready.file);
-        self.synced(log);
+        assert_eq!(written_to, Some(id), "a tail is rewritten into one segment");
+        self.sync(log)?;
         Ok(sequence - first)
     }
 
@@ -305,20 +324,32 @@ impl Writer {
 
     /// Syncs what was written, tells everyone who waits for it, and hands over what had to wait.
     pub(crate) fn sync(&mut self, log: &Log) -> Result<(), AofError> {
-        if let Some(active) = &mut self.active {
+        // With nothing but a mark behind it, all that was asked for is on disk.
+        if let Some(active) = self.active.as_mut().filter(|active| active.unsynced_mark.is_none()) {
             active.sync(log)?;
         }
         self.synced(log);
         Ok(())
     }
 
-    /// All that was written is on disk.
+    /// Gives the file its name if it is a draft, whose bytes were all synced; says whether it was one.
+    pub(crate) fn give_name(&mut self, log: &Log) -> Result<bool, AofError> {
+        let Some(active) = self.active.as_mut().filter(|active| active.segment.draft_name().is_some()) else {
+            return Ok(false);
+        };
+        active.give_name(log).map(|()| true)
+    }
+
+    /// All that was written is on disk, but for a mark perhaps, and so are the names.
     pub(crate) fn synced(&mut self, log: &Log) {
         self.unsynced = false;
         if let Some(active) = &mut self.active {
-            active.synced = active.extent.data_end;
-            active.unsynced_mark = None;
-            active.marked = false;
+            active.named = true;
+            log.set_folder_durable();
+            if active.unsynced_mark.is_none() {
+                active.synced = active.extent.data_end;
+                active.marked = false;
+            }
             active.file = None;
             log.state().set_synced(active.extent.end);
         }

@@ -248,7 +248,10 @@ fn thousands_of_logs_share_files_and_syncs() {
         logs[0].sync().unwrap().wait(LONG).unwrap();
         let stats = committer.stats();
         assert_eq!(stats.records - before.records, LOGS);
-        assert!(stats.syncs - before.syncs <= LOGS / 128 + 2, "{} syncs", stats.syncs - before.syncs);
+        // The first time once more for the names.
+        let times = if round == 0 { 2 } else { 1 };
+        let syncs = stats.syncs - before.syncs;
+        assert!(syncs <= times * (LOGS / 128 + 2), "{syncs} syncs");
         assert!(logs.iter().all(|log| log.synced() == u64::from(round) + 1));
     }
     for log in &logs {

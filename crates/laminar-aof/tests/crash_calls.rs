@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use laminar_aof::fs::{File, FileSystem, RealFileSystem};
-use laminar_aof::{Aof, AofConfig, Committer, CommitterConfig};
+use laminar_aof::{Aof, AofConfig, Committer, CommitterConfig, Durability};
 
 const LONG: Duration = Duration::from_secs(30);
 const CHILD_DIR: &str = "LAMINAR_CRASH_CALLS_DIR";
 const KILL_AT: &str = "LAMINAR_CRASH_CALLS_AT";
+const BACKGROUND: &str = "LAMINAR_CRASH_CALLS_BACKGROUND";
 /// What the child writes before its first message.
 const READY: u8 = 0xA5;
 
@@ -62,6 +63,9 @@ impl Deadly {
 impl FileSystem for Deadly {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         self.counted().create_dir(dir)
+    }
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        self.counted().make_dir(dir)
     }
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.inner.list(dir)
@@ -189,8 +193,8 @@ fn payload(sequence: u64, step: u8) -> Bytes {
     bytes.into()
 }
 
-fn config() -> AofConfig {
-    AofConfig { segment_bytes_max: 1 << 16, ..AofConfig::default() }
+fn config(durability: Durability) -> AofConfig {
+    AofConfig { durability, segment_bytes_max: 1 << 16, ..AofConfig::default() }
 }
 
 /// The process that is killed. It has one thread only, so that the calls always come in the same order.
@@ -201,7 +205,9 @@ fn child() {
     let calls = Arc::new(Calls { made: AtomicU64::new(0), kill_at });
     let fs = Deadly { inner: RealFileSystem::default(), calls };
     let committer = Committer::manual(CommitterConfig::default(), Arc::new(fs)).unwrap();
-    let open = || Aof::open(&committer, Path::new(&dir), config()).unwrap().0;
+    let background = std::env::var_os(BACKGROUND).is_some();
+    let durability = if background { Durability::Background } else { Durability::Synced };
+    let open = || Aof::open(&committer, Path::new(&dir), config(durability)).unwrap().0;
     let mut told = std::io::stdout();
     let mut tell = |step: u8| {
         told.write_all(&[step]).unwrap();
@@ -233,8 +239,12 @@ fn child() {
 }
 
 /// Runs the child until it dies or ends; returns how many steps it acknowledged, and whether it died.
-fn run_child(dir: &Path, kill_at: u64) -> (usize, bool) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn run_child(dir: &Path, durability: Durability, kill_at: u64) -> (usize, bool) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if durability == Durability::Background {
+        command.env(BACKGROUND, "");
+    }
+    let mut child = command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(CHILD_DIR, dir)
         .env(KILL_AT, kill_at.to_string())
@@ -252,17 +262,26 @@ fn run_child(dir: &Path, kill_at: u64) -> (usize, bool) {
 
 #[test]
 fn what_was_acknowledged_survives_sigkill_at_every_call() {
+    kill_at_every_call(Durability::Synced);
+}
+
+#[test]
+fn what_was_acknowledged_survives_sigkill_at_every_call_in_the_background() {
+    kill_at_every_call(Durability::Background);
+}
+
+fn kill_at_every_call(durability: Durability) {
     let parent = tempfile::tempdir().unwrap();
     let mut deaths = 0;
     for kill_at in 0.. {
         let dir = parent.path().join(kill_at.to_string());
-        let (steps, died) = run_child(&dir, kill_at);
+        let (steps, died) = run_child(&dir, durability, kill_at);
         deaths += u64::from(died);
         let acknowledged = (0..steps).fold(Content::default(), |content, step| content.after(step));
         let next = if steps < SCRIPT.len() { acknowledged.after(steps) } else { acknowledged.clone() };
         let fs = Arc::new(RealFileSystem::default());
         let committer = Committer::manual(CommitterConfig::default(), fs).unwrap();
-        let (log, opened) = Aof::open(&committer, &dir, config()).unwrap();
+        let (log, opened) = Aof::open(&committer, &dir, config(durability)).unwrap();
         let mut found = Content { start: opened.sequences.start, records: BTreeMap::new() };
         for sequence in opened.sequences {
             let bytes = log.read(sequence).unwrap();

@@ -3,7 +3,7 @@
 mod model;
 
 use laminar_aof::Durability;
-use model::{FaultKind, Step, run};
+use model::{FaultKind, Step, run, run_many};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -64,5 +64,13 @@ proptest! {
     #[test]
     fn background_log_holds_what_was_acknowledged(steps in vec(step(), 1..60)) {
         run(Durability::Background, &steps);
+    }
+
+    #[test]
+    fn background_logs_synced_together_hold_what_was_acknowledged(
+        logs in 3..=4_usize,
+        steps in vec((any::<u8>(), step()), 1..80),
+    ) {
+        run_many(logs, &steps);
     }
 }

@@ -1,9 +1,9 @@
 //! `laminar-aof` beside `raft-engine` and beside the floor, in one run and in turns, with ratios.
 //!
 //! `cargo run --release -p laminar-benches --features peers --bin aof-peers [FOLDER [CASE...]]`, cases being `one`, `8x1`,
-//! `64x1`, `64x64`, `bulk`, `many` and `idle`, all of them by default. The folder should be on the disk that matters. The
-//! floor is a preallocated, already written file with `pwrite` and `fdatasync`; for several callers it is a bare loop of
-//! group commit without index, rotation or purge.
+//! `64x1`, `64x64`, `bulk`, `first`, `many` and `idle`, all of them by default. The folder should be on the disk that
+//! matters. The floor is a preallocated, already written file with `pwrite` and `fdatasync`; for several callers it is a
+//! bare loop of group commit without index, rotation or purge.
 
 #![allow(clippy::unwrap_used, reason = "a failed bench should stop")]
 #![allow(clippy::disallowed_methods, reason = "it measures time")]
@@ -39,6 +39,9 @@ fn main() {
     callers::measure(dir.path(), &payloads, &wanted);
     if wanted.has("bulk") {
         bulk::measure(dir.path(), &payloads);
+    }
+    if wanted.has("first") {
+        partitions::first(dir.path(), &payloads);
     }
     if wanted.has("many") {
         partitions::open_after_crash(dir.path(), &payloads);

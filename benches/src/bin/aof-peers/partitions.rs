@@ -1,4 +1,4 @@
-//! Many small logs: opening a thousand after a crash, and what ten thousand idle ones take.
+//! Many small logs: beginning them, opening a thousand after a crash, and what ten thousand idle ones take.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -86,6 +86,43 @@ pub(crate) fn open_after_crash(dir: &Path, payloads: &Payloads) {
         .collect();
     let [ours, floor] = medians(&rounds);
     line("open 1,000 after a crash", "MB/s", ours, floor, None);
+}
+
+/// New logs until the first record of each is on disk; and opening them again, after they were closed.
+///
+/// They stay until the end: a file system that has just removed many files is slow to make others.
+pub(crate) fn first(dir: &Path, payloads: &Payloads) {
+    for count in [1, LOGS, IDLE_LOGS] {
+        let rounds: Vec<[f64; 3]> = (0..ROUNDS)
+            .map(|round| {
+                let dir = dir.join(format!("first-{count}-{round}"));
+                std::fs::create_dir(&dir).unwrap();
+                settle();
+                let committer = committer();
+                let begun = Instant::now();
+                let milliseconds = || begun.elapsed().as_secs_f64() * 1e3;
+                let logs = open_all(&committer, &dir, count);
+                let opened = milliseconds();
+                for (number, (log, _)) in logs.iter().enumerate() {
+                    drop(log.append_within(payloads.get(number as u64, 1), LONG).unwrap());
+                }
+                let tickets: Vec<_> = logs.iter().map(|(log, _)| log.sync().unwrap()).collect();
+                tickets.iter().for_each(|ticket| ticket.wait(LONG).unwrap());
+                let synced = milliseconds();
+                drop(logs);
+                let closed = milliseconds();
+                let logs = open_all(&committer, &dir, count);
+                let again = milliseconds() - closed;
+                assert!(logs.iter().all(|(log, _)| log.synced() == 1));
+                [opened, synced, again]
+            })
+            .collect();
+        let [opened, synced, again] = medians(&rounds);
+        println!(
+            "{count:>6} new logs            {opened:>10.1} ms opened, {synced:.1} ms first record synced, \
+             {again:.1} ms opened again"
+        );
+    }
 }
 
 /// Resident bytes, open files and threads of this process.

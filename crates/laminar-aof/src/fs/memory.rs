@@ -31,7 +31,7 @@ pub struct FileCall {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing happens, and this error is returned. A failed sync leaves the pages clean: later syncs succeed, and
-    /// the bytes are on no disk.
+    /// the bytes are on no disk. One of a device is reported by the next sync of each file that lost bytes, too.
     Fail(io::ErrorKind),
     /// A write reaches this many bytes, then fails.
     Tear(usize, io::ErrorKind),
@@ -64,6 +64,8 @@ struct Disk {
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
     dirs: BTreeSet<PathBuf>,
+    /// Folders that were made, and would be gone after a power cut with all that is in them.
+    new_dirs: BTreeSet<PathBuf>,
     /// Folders that were removed, and would be there again after a power cut.
     removed_dirs: BTreeSet<PathBuf>,
     next_inode: u64,
@@ -81,6 +83,8 @@ struct Inode {
     seen: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<u64>,
+    /// What the next sync reports: bytes were lost by one of the whole device.
+    lost: Option<io::ErrorKind>,
 }
 
 impl Inode {
@@ -160,6 +164,10 @@ impl MemoryFileSystem {
                 Survival::Page(..) | Survival::Length(_) => {}
             }
         }
+        for dir in std::mem::take(&mut disk.new_dirs) {
+            disk.dirs.retain(|other| !other.starts_with(&dir));
+            disk.durable_names.retain(|path, _| !path.starts_with(&dir));
+        }
         disk.names = disk.durable_names.clone();
         let removed = std::mem::take(&mut disk.removed_dirs);
         disk.dirs.extend(removed.into_iter().chain(parents(&disk.names)));
@@ -168,6 +176,7 @@ impl MemoryFileSystem {
         for inode in disk.files.values_mut() {
             inode.seen = inode.durable.clone();
             inode.dirty.clear();
+            inode.lost = None;
         }
         disk.boots += 1;
     }
@@ -184,7 +193,8 @@ impl MemoryFileSystem {
         let inode = disk.names.get(path).copied().unwrap_or_else(|| disk.new_inode(path));
         disk.keep_name(path);
         disk.dirs.extend(path.parent().map(Path::to_owned));
-        disk.files.insert(inode, Inode { seen: bytes.clone(), durable: bytes, dirty: BTreeSet::new() });
+        disk.new_dirs.retain(|dir| !path.starts_with(dir));
+        disk.files.insert(inode, Inode { seen: bytes.clone(), durable: bytes, ..Inode::default() });
     }
 
     /// The names of all files.
@@ -227,6 +237,7 @@ impl Disk {
 
     fn keep_name(&mut self, path: &Path) {
         self.removed_dirs.remove(path);
+        self.new_dirs.remove(path);
         match self.names.get(path) {
             Some(inode) => drop(self.durable_names.insert(path.to_owned(), *inode)),
             None => drop(self.durable_names.remove(path)),
@@ -245,8 +256,19 @@ impl Disk {
         let changed = |path: &&PathBuf| self.names.get(*path) != self.durable_names.get(*path);
         let names: BTreeSet<&PathBuf> =
             self.names.keys().chain(self.durable_names.keys()).filter(changed).collect();
-        found.extend(names.into_iter().chain(&self.removed_dirs).cloned().map(Survival::Name));
+        let dirs = self.removed_dirs.iter().chain(&self.new_dirs);
+        found.extend(names.into_iter().chain(dirs).cloned().map(Survival::Name));
         found
+    }
+
+    /// Makes names durable: those in a folder, or all of them.
+    fn keep_names(&mut self, dir: Option<&Path>) {
+        let files = self.names.keys().chain(self.durable_names.keys());
+        let known = files.chain(&self.removed_dirs).chain(&self.new_dirs);
+        let inside = known.filter(|path| dir.is_none() || path.parent() == dir);
+        for path in inside.cloned().collect::<BTreeSet<PathBuf>>() {
+            self.keep_name(&path);
+        }
     }
 
     /// Counts the call and asks the hook. `Ok(Some)` is a fault that the call itself carries out.
@@ -254,7 +276,9 @@ impl Disk {
         let call = FileCall { operation, path: path.to_owned(), number: self.calls };
         self.calls += 1;
         match self.hook.as_mut().and_then(|hook| hook(&call)) {
-            Some(Fault::Fail(kind)) if operation != FileOperation::Sync => Err(kind.into()),
+            Some(Fault::Fail(kind)) if !matches!(operation, FileOperation::Sync | FileOperation::SyncAll) => {
+                Err(kind.into())
+            }
             fault => Ok(fault),
         }
     }
@@ -285,8 +309,30 @@ impl Disk {
                 Err((*kind).into())
             }
             Some(Fault::Lie) => Ok(()),
+            _ if inode.lost.is_some() => {
+                inode.dirty.clear();
+                Err(inode.lost.take().expect("there is one").into())
+            }
             _ => {
                 inode.keep_all();
+                Ok(())
+            }
+        }
+    }
+
+    fn sync_all(&mut self, fault: Option<&Fault>) -> io::Result<()> {
+        match fault {
+            Some(Fault::Fail(kind)) => {
+                for inode in self.files.values_mut().filter(|inode| !inode.dirty.is_empty()) {
+                    inode.dirty.clear();
+                    inode.lost = Some(*kind);
+                }
+                Err((*kind).into())
+            }
+            Some(Fault::Lie) => Ok(()),
+            _ => {
+                self.files.values_mut().for_each(Inode::keep_all);
+                self.keep_names(None);
                 Ok(())
             }
         }
@@ -314,6 +360,19 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.call(FileOperation::CreateDir, dir)?;
+        for above in dir.ancestors().skip(1) {
+            disk.removed_dirs.remove(above);
+            disk.dirs.insert(above.to_owned());
+        }
+        if disk.dirs.insert(dir.to_owned()) && !disk.removed_dirs.remove(dir) {
+            disk.new_dirs.insert(dir.to_owned());
+        }
+        Ok(())
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut disk = self.disk();
         disk.call(FileOperation::List, dir)?;
@@ -329,6 +388,9 @@ impl FileSystem for MemoryFileSystem {
         disk.call(FileOperation::Create, path)?;
         if disk.names.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if path.parent().is_some_and(|dir| !disk.dirs.contains(dir)) {
+            return Err(io::ErrorKind::NotFound.into());
         }
         let inode = disk.new_inode(path);
         Ok(Arc::new(MemoryFile { fs: self.clone(), path: path.to_owned(), inode, boot: disk.boots }))
@@ -365,6 +427,7 @@ impl FileSystem for MemoryFileSystem {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
         disk.dirs.remove(dir);
+        disk.new_dirs.remove(dir);
         disk.removed_dirs.insert(dir.to_owned());
         Ok(())
     }
@@ -374,11 +437,7 @@ impl FileSystem for MemoryFileSystem {
         if disk.call(FileOperation::SyncDir, dir)? == Some(Fault::Lie) {
             return Ok(());
         }
-        let known: BTreeSet<PathBuf> = disk.names.keys().chain(disk.durable_names.keys()).cloned().collect();
-        let known = known.into_iter().chain(disk.removed_dirs.clone());
-        for path in known.filter(|path| path.parent() == Some(dir)) {
-            disk.keep_name(&path);
-        }
+        disk.keep_names(Some(dir));
         Ok(())
     }
 
@@ -389,8 +448,7 @@ impl FileSystem for MemoryFileSystem {
     fn sync_device(&self, _device: u64) -> io::Result<()> {
         let mut disk = self.disk();
         let fault = disk.call(FileOperation::SyncAll, Path::new(""))?;
-        let files: Vec<u64> = disk.files.keys().copied().collect();
-        files.into_iter().try_for_each(|inode| disk.sync(inode, fault.as_ref()))
+        disk.sync_all(fault.as_ref())
     }
 
     fn entropy(&self) -> io::Result<u64> {

@@ -16,10 +16,16 @@ pub use real::RealFileSystem;
 
 /// Folders and files by name, the clock and the dice of the machine.
 ///
-/// Names become durable with [`sync_dir`](Self::sync_dir) only, bytes with [`File::sync`] only.
+/// Names become durable with [`sync_dir`](Self::sync_dir), bytes with [`File::sync`], and both with
+/// [`sync_device`](Self::sync_device); with nothing else.
 pub trait FileSystem: fmt::Debug + Send + Sync {
     /// Makes a folder and those above it that are missing, durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes a folder, if it is missing. Its name becomes durable with its parent's [`sync_dir`](Self::sync_dir); those
+    /// above it that are missing are made durably. To make it durable at once is right, and slow.
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        self.create_dir(dir)
+    }
     /// The names of the files and folders in a folder, in any order; `NotFound` if there is no such folder.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Makes an empty file, open for reading and writing; `AlreadyExists` if there is one.
@@ -32,11 +38,12 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty folder; `NotFound` if there is no such folder.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Makes the names of a folder durable.
+    /// Makes the names of the files and folders in a folder durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// The device that a folder is on. Asked before anything is written to the folder.
     fn device(&self, dir: &Path) -> io::Result<u64>;
-    /// Makes all bytes of a device durable; reports any that were lost since the device was first asked for.
+    /// Makes all bytes and all names of a device durable; reports any bytes that were lost since the device was first
+    /// asked for. `Unsupported` where only single files and folders can be synced.
     fn sync_device(&self, device: u64) -> io::Result<()>;
     /// A number that will not come again.
     fn entropy(&self) -> io::Result<u64>;
@@ -72,8 +79,9 @@ impl Folder {
         self.dir.join(name)
     }
 
-    pub(crate) fn create_dir(&self) -> Result<(), AofError> {
-        self.fs.create_dir(&self.dir).map_err(|e| AofError::io(FileOperation::CreateDir, &self.dir, e))
+    /// Makes the folder, whose name is durable only after [`sync_parent`](Self::sync_parent).
+    pub(crate) fn make(&self) -> Result<(), AofError> {
+        self.fs.make_dir(&self.dir).map_err(|e| AofError::io(FileOperation::CreateDir, &self.dir, e))
     }
 
     /// The names in the folder; none if there is no such folder.
@@ -108,6 +116,12 @@ impl Folder {
 
     pub(crate) fn sync_dir(&self) -> Result<(), AofError> {
         self.fs.sync_dir(&self.dir).map_err(|e| AofError::io(FileOperation::SyncDir, &self.dir, e))
+    }
+
+    /// Makes the folder's own name durable.
+    pub(crate) fn sync_parent(&self) -> Result<(), AofError> {
+        let Some(parent) = self.dir.parent() else { return Ok(()) };
+        self.fs.sync_dir(parent).map_err(|e| AofError::io(FileOperation::SyncDir, parent, e))
     }
 
     pub(crate) fn device(&self) -> Result<u64, AofError> {

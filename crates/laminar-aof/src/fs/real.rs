@@ -25,16 +25,22 @@ impl FileSystem for RealFileSystem {
         if dir.is_dir() {
             return Ok(());
         }
-        let parent = match dir.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+        self.make_dir(dir)?;
+        self.sync_dir(parent_of(dir))
+    }
+
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        let made = match fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.create_dir(parent_of(dir))?;
+                fs::create_dir(dir)
+            }
+            made => made,
         };
-        self.create_dir(parent)?;
-        match fs::create_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => other?,
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
         }
-        self.sync_dir(parent)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -65,6 +71,7 @@ impl FileSystem for RealFileSystem {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         fs::File::open(dir)?.sync_all()
     }
 
@@ -81,6 +88,7 @@ impl FileSystem for RealFileSystem {
         let dir = devices.get(&device).cloned().ok_or(io::ErrorKind::NotFound)?;
         drop(devices);
         #[cfg(target_os = "linux")]
+        // It commits the names too: every file system on Linux writes all of its metadata for it.
         return Ok(rustix::fs::syncfs(&dir)?);
         #[cfg(not(target_os = "linux"))]
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("{dir:?}: only Linux syncs one file system")))
@@ -97,6 +105,14 @@ impl FileSystem for RealFileSystem {
     fn now(&self) -> Duration {
         static START: OnceLock<Instant> = OnceLock::new();
         START.get_or_init(Instant::now).elapsed()
+    }
+}
+
+/// Where the name of a folder stands.
+fn parent_of(dir: &Path) -> &Path {
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 

@@ -5,7 +5,7 @@
 pub(crate) mod state;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::fs::{Folder, OpenFile};
 use crate::housekeeping::Job;
 use crate::read::SegmentReader;
 use crate::recover::{Recovered, SegmentRange};
-use crate::segment::{DraftSegment, ReadySegment, Segment};
+use crate::segment::{OpenSegment, Segment};
 use crate::ticket::Ticket;
 use crate::writer::Writer;
 use state::{Load, Op, State, Taken};
@@ -43,13 +43,15 @@ pub(crate) struct Log {
     cuts: AtomicU64,
     writer: Mutex<Writer>,
     files: Mutex<Files>,
+    /// Whether the folder's own name is durable.
+    folder_durable: AtomicBool,
 }
 
 /// Files that are no segments yet.
 #[derive(Default)]
 struct Files {
     next_id: u64,
-    prepared: Option<ReadySegment>,
+    prepared: Option<OpenSegment>,
     recycled: Vec<u64>,
 }
 
@@ -71,6 +73,7 @@ impl Log {
         // An opening for writing brings the tail to disk before it reports anything; one for reading cannot.
         let unsynced = recovered.unsynced.filter(|_| !writable);
         let synced = unsynced.map_or(recovered.end, |unsynced| unsynced.sequence);
+        let folder_durable = AtomicBool::new(recovered.is_durable());
         let state = State {
             ranges: recovered.ranges,
             pending: Vec::new(),
@@ -101,6 +104,7 @@ impl Log {
             cuts: AtomicU64::new(0),
             writer: Mutex::new(Writer::new(recovered.start)),
             files: Mutex::new(files),
+            folder_durable,
         })
     }
 
@@ -278,15 +282,20 @@ impl Log {
         }
     }
 
-    /// Takes the outcome of a sync of the whole device.
-    pub(crate) fn device_synced(&self, outcome: Result<(), AofError>) {
+    /// Takes the outcome of a sync of the whole device. Says whether another one is needed, for a name that only now
+    /// could be given.
+    pub(crate) fn device_synced(&self, outcome: Result<(), AofError>) -> bool {
         let mut writer = self.writer();
-        if writer.is_unsynced() {
-            match outcome {
-                Ok(()) => writer.synced(self),
-                Err(error) => self.fail(&mut writer, error),
-            }
+        if !writer.is_unsynced() {
+            return false;
         }
+        let named = outcome.and_then(|()| writer.give_name(self));
+        match &named {
+            Ok(true) => {}
+            Ok(false) => writer.synced(self),
+            Err(error) => self.fail(&mut writer, error.clone()),
+        }
+        matches!(named, Ok(true))
     }
 
     /// Raises the synced mark, on disk too where appends are synced.
@@ -373,7 +382,7 @@ impl Log {
     }
 
     /// The segment that was made ready, if it is large enough.
-    pub(crate) fn take_prepared(&self, capacity: u64) -> Option<ReadySegment> {
+    pub(crate) fn take_prepared(&self, capacity: u64) -> Option<OpenSegment> {
         let prepared = self.files().prepared.take()?;
         if prepared.segment.capacity >= capacity {
             return Some(prepared);
@@ -382,17 +391,54 @@ impl Log {
         None
     }
 
-    pub(crate) fn make_segment(&self, capacity: u64) -> Result<ReadySegment, AofError> {
-        self.draft_segment(capacity)?.publish(&self.folder)
+    /// Makes an empty segment that is on disk under its name.
+    fn ready_segment(&self, capacity: u64) -> Result<OpenSegment, AofError> {
+        let made = self.draft_segment(capacity)?;
+        made.file.sync()?;
+        let file = self.give_name(&made.segment, made.file)?;
+        self.sync_names()?;
+        Ok(OpenSegment { file, ..made })
     }
 
-    pub(crate) fn draft_segment(&self, capacity: u64) -> Result<DraftSegment, AofError> {
+    /// Makes a segment for what is to be written now.
+    pub(crate) fn make_segment(&self, capacity: u64) -> Result<OpenSegment, AofError> {
+        match self.config.durability {
+            Durability::Synced => self.ready_segment(capacity),
+            Durability::Background => self.draft_segment(capacity),
+        }
+    }
+
+    /// Gives a segment its name, not durably yet.
+    pub(crate) fn give_name(&self, segment: &Segment, file: OpenFile) -> Result<OpenFile, AofError> {
+        segment.give_name(&self.folder)?;
+        let file = file.renamed(self.folder.path(&segment.file_name()));
+        self.shared.handles.put(self.uid, segment, file.clone());
+        Ok(file)
+    }
+
+    /// Makes the names of all files durable, and that of the folder.
+    pub(crate) fn sync_names(&self) -> Result<(), AofError> {
+        self.folder.sync_dir()?;
+        // ORDER: relaxed, whoever does not see it syncs once more.
+        if !self.folder_durable.load(Ordering::Relaxed) {
+            self.folder.sync_parent()?;
+            self.set_folder_durable();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_folder_durable(&self) {
+        self.folder_durable.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes an empty segment whose file has no name yet.
+    pub(crate) fn draft_segment(&self, capacity: u64) -> Result<OpenSegment, AofError> {
         let mut files = self.files();
         let id = files.next_id;
         files.next_id += 1;
         let recycled = files.recycled.pop();
         drop(files);
-        DraftSegment::make(&self.folder, id, capacity, recycled)
+        OpenSegment::draft(&self.folder, id, capacity, recycled)
     }
 
     pub(crate) fn submit_jobs(&self, jobs: &mut Vec<Job>) {
@@ -418,7 +464,7 @@ impl Log {
         if self.files().prepared.is_some() {
             return Ok(());
         }
-        let made = self.make_segment(capacity)?;
+        let made = self.ready_segment(capacity)?;
         let mut files = self.files();
         // A segment that was begun meanwhile has a higher id, and ids give the order.
         if files.next_id == made.segment.key.id + 1 && files.prepared.is_none() {

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, dead_code, reason = "each test uses its part")]
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -70,6 +70,7 @@ pub(crate) struct Asked {
 pub(crate) struct Run {
     pub(crate) fs: MemoryFileSystem,
     pub(crate) committer: Committer,
+    dir: PathBuf,
     config: AofConfig,
     log: Option<Aof>,
     pub(crate) now: Content,
@@ -89,6 +90,11 @@ impl Run {
     pub(crate) fn new(durability: Durability) -> Self {
         let fs = MemoryFileSystem::new();
         let committer = Committer::manual(CommitterConfig::default(), Arc::new(fs.clone())).unwrap();
+        Self::beside(fs, committer, Path::new(DIR), durability)
+    }
+
+    /// A log that shares disk and committer with others.
+    fn beside(fs: MemoryFileSystem, committer: Committer, dir: &Path, durability: Durability) -> Self {
         let config = AofConfig {
             durability,
             segment_bytes_max: 1 << 16,
@@ -99,6 +105,7 @@ impl Run {
         let mut run = Self {
             fs,
             committer,
+            dir: dir.to_owned(),
             config,
             log: None,
             now: Content::default(),
@@ -194,19 +201,11 @@ impl Run {
                 self.reopen();
             }
             Step::PowerCut(seed) => {
-                let mut bits = *seed | 1;
                 self.settle();
-                self.fs.power_cut(|_: &Survival| {
-                    bits ^= bits << 13;
-                    bits ^= bits >> 7;
-                    bits ^= bits << 17;
-                    bits & 1 == 1
-                });
-                let (synced, before) = (self.log().synced(), self.now.clone());
+                let said = self.said();
+                cut_power(&self.fs, *seed);
                 self.reopen();
-                // What the log said is on disk, is.
-                let known = before.start.max(self.now.start)..synced;
-                assert!(known.clone().all(|n| before.get(n) == self.now.get(n)), "{known:?} was synced");
+                self.check_said(&said);
             }
             Step::Fail(call, kind) => {
                 let (mut left, kind) = (*call, *kind);
@@ -229,6 +228,11 @@ impl Run {
                 });
             }
         }
+        self.look();
+    }
+
+    /// Takes note of what has become of the log.
+    fn look(&mut self) {
         self.settle();
         if self.log().failure().is_some() {
             self.reopen_after_failure();
@@ -236,6 +240,17 @@ impl Run {
         if self.check_reads {
             self.check();
         }
+    }
+
+    /// Up to where the log says that it is on disk, and what it holds.
+    fn said(&self) -> (u64, Content) {
+        (self.log().synced(), self.now.clone())
+    }
+
+    /// What the log said is on disk, is.
+    fn check_said(&self, (synced, before): &(u64, Content)) {
+        let known = before.start.max(self.now.start)..*synced;
+        assert!(known.clone().all(|n| before.get(n) == self.now.get(n)), "{known:?} was synced");
     }
 
     /// Takes note of what was acknowledged since.
@@ -284,11 +299,11 @@ impl Run {
         drop(self.log.take());
         self.restore_power();
         // A fault may hit the opening too; then it is opened again.
-        let opened = Aof::open(&self.committer, Path::new(DIR), self.config.clone()).or_else(|error| {
+        let opened = Aof::open(&self.committer, &self.dir, self.config.clone()).or_else(|error| {
             assert!(matches!(error, AofError::Io { .. } | AofError::DiskFull { .. }), "{error}");
             self.restore_power();
             self.fs.heal();
-            Aof::open(&self.committer, Path::new(DIR), self.config.clone())
+            Aof::open(&self.committer, &self.dir, self.config.clone())
         });
         let (log, opened) = opened.unwrap();
         // A fault hits one call, unless the power is out.
@@ -351,18 +366,63 @@ fn read_all(log: &Aof) -> Result<Content, AofError> {
     })
 }
 
+fn cut_power(fs: &MemoryFileSystem, seed: u64) {
+    let mut bits = seed | 1;
+    fs.power_cut(|_: &Survival| {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        bits & 1 == 1
+    });
+}
+
 pub(crate) fn run(durability: Durability, steps: &[Step]) {
     let mut run = Run::new(durability);
     for step in steps {
         run.apply(step);
     }
-    // Whatever happened, the log still works.
-    run.fs.heal();
-    run.reopen();
-    run.apply(&Step::Append(vec![100]));
-    run.apply(&Step::Sync);
-    run.committer.step();
-    run.settle();
-    assert!(run.asked.is_empty());
-    assert_eq!(run.acknowledged, run.now);
+    run.finish();
+}
+
+impl Run {
+    /// Whatever happened, the log still works.
+    fn finish(&mut self) {
+        self.fs.heal();
+        self.reopen();
+        self.apply(&Step::Append(vec![100]));
+        self.apply(&Step::Sync);
+        self.committer.step();
+        self.settle();
+        assert!(self.asked.is_empty());
+        assert_eq!(self.acknowledged, self.now);
+    }
+}
+
+/// Several logs in the background, synced together where two or more have something; each step is for one of them.
+pub(crate) fn run_many(logs: usize, steps: &[(u8, Step)]) {
+    let fs = MemoryFileSystem::new();
+    let config = CommitterConfig { sync_all_files_min: 2, open_files_max: 2, ..CommitterConfig::default() };
+    let committer = Committer::manual(config, Arc::new(fs.clone())).unwrap();
+    let open = |number| {
+        let dir = PathBuf::from(format!("/logs/{number}"));
+        Run::beside(fs.clone(), committer.clone(), &dir, Durability::Background)
+    };
+    let mut runs: Vec<Run> = (0..logs).map(open).collect();
+    for (log, step) in steps {
+        if let Step::PowerCut(seed) = step {
+            runs.iter_mut().for_each(Run::settle);
+            let said: Vec<(u64, Content)> = runs.iter().map(Run::said).collect();
+            cut_power(&fs, *seed);
+            // What ran until then does nothing more.
+            fs.on_call(|_| Some(Fault::Fail(io::ErrorKind::Other)));
+            runs.iter_mut().for_each(|run| drop(run.log.take()));
+            fs.heal();
+            runs.iter_mut().for_each(Run::reopen);
+            runs.iter().zip(&said).for_each(|(run, said)| run.check_said(said));
+        } else {
+            runs[usize::from(*log) % logs].apply(step);
+            runs.iter_mut().for_each(Run::look);
+        }
+    }
+    runs.iter_mut().for_each(Run::finish);
 }
