@@ -272,8 +272,7 @@ fn resident_bytes() -> u64 {
 }
 
 async fn case_memory(dir: &Path, payloads: &Arc<Payloads>) {
-    let frozen = Arc::new(AtomicBool::new(true));
-    let replica = start(&dir.join("memory"), &frozen).await;
+    let replica = start(&dir.join("memory"), &Arc::default()).await;
     let before = resident_bytes();
     create(&replica, payloads, 10_000).await;
     settle();
