@@ -293,3 +293,26 @@ fn readers_keep_up_with_appends_and_truncation() {
         });
     });
 }
+
+/// Only one file is kept open, so that each read opens one: under the name that it has before its first sync, or after.
+#[test]
+fn a_record_can_be_read_while_its_file_gets_its_name() {
+    let fs = MemoryFileSystem::new();
+    let config = CommitterConfig { open_files_max: 1, sync_all_files_min: 2, ..CommitterConfig::default() };
+    let committer = start(&fs, config);
+    let background = AofConfig { durability: Durability::Background, ..AofConfig::default() };
+    for round in 0..200 {
+        let logs = ["a", "b"].map(|name| open(&committer, &format!("{round}-{name}"), background.clone()));
+        logs.iter().for_each(|log| drop(log.append(vec![Bytes::from_static(b"x")]).unwrap()));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                while logs.iter().any(|log| log.synced() == 0) {
+                    logs.iter().for_each(|log| assert_eq!(log.read(0).unwrap(), "x"));
+                }
+            });
+            logs.iter().for_each(|log| log.sync().unwrap().wait(LONG).unwrap());
+            reader.join().unwrap();
+        });
+        logs.iter().for_each(|log| assert_eq!(log.read(0).unwrap(), "x"));
+    }
+}
