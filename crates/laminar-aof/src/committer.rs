@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::config::{CommitterConfig, Durability};
 use crate::error::AofError;
@@ -148,6 +149,12 @@ impl Committer {
     /// The files that its logs are in.
     pub fn file_system(&self) -> &Arc<dyn FileSystem> {
         &self.running.shared.fs
+    }
+
+    /// Has `observer` told how long each sync took that appends waited for. From the committer's threads, which it must not
+    /// keep. Only the first one counts; false if there was one.
+    pub fn observe_syncs(&self, observer: impl Fn(Duration) + Send + Sync + 'static) -> bool {
+        self.running.shared.stats.observe(Box::new(observer))
     }
 
     /// What was done so far.

@@ -1,5 +1,7 @@
 //! What the committer has done so far.
 
+use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -20,9 +22,13 @@ pub struct CommitterStats {
     pub housekeeping_failures: u64,
 }
 
+/// Told how long each sync took that an append waited for.
+type SyncObserver = Box<dyn Fn(Duration) + Send + Sync>;
+
 // ORDER: relaxed throughout; each number stands alone.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Stats {
+    observer: OnceLock<SyncObserver>,
     records: AtomicU64,
     groups: AtomicU64,
     bytes: AtomicU64,
@@ -31,7 +37,25 @@ pub(crate) struct Stats {
     housekeeping_failures: AtomicU64,
 }
 
+impl fmt::Debug for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read().fmt(f)
+    }
+}
+
 impl Stats {
+    /// Sets who is told; false if somebody is already.
+    pub(crate) fn observe(&self, observer: SyncObserver) -> bool {
+        self.observer.set(observer).is_ok()
+    }
+
+    /// An append waited for a sync of this length.
+    pub(crate) fn waited(&self, time: Duration) {
+        if let Some(observer) = self.observer.get() {
+            observer(time);
+        }
+    }
+
     pub(crate) fn wrote(&self, records: u64, bytes: u64) {
         self.records.fetch_add(records, Ordering::Relaxed);
         self.groups.fetch_add(1, Ordering::Relaxed);

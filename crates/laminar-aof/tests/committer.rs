@@ -316,3 +316,20 @@ fn a_record_can_be_read_while_its_file_gets_its_name() {
         logs.iter().for_each(|log| assert_eq!(log.read(0).unwrap(), "x"));
     }
 }
+
+#[test]
+fn syncs_that_appends_wait_for_are_told() {
+    let (told, tells) = mpsc::channel();
+    let committer = Committer::start(CommitterConfig::default(), Arc::new(MemoryFileSystem::new())).unwrap();
+    let told = Mutex::new(told);
+    assert!(committer.observe_syncs(move |time| told.lock().unwrap().send(time).unwrap()));
+    assert!(!committer.observe_syncs(drop), "only the first one counts");
+    let behind = AofConfig { durability: Durability::Background, ..AofConfig::default() };
+    let (behind, _) = Aof::open(&committer, "/behind".as_ref(), behind).unwrap();
+    drop(behind.append(vec!["a".into()]).unwrap());
+    behind.sync().unwrap().wait(Duration::from_secs(30)).unwrap();
+    assert!(tells.try_recv().is_err(), "nobody waits for a log in the background");
+    let (log, _) = Aof::open(&committer, "/log".as_ref(), AofConfig::default()).unwrap();
+    log.append_and_wait(vec!["a".into()], Duration::from_secs(30)).unwrap();
+    assert!(tells.try_recv().is_ok());
+}

@@ -8,6 +8,8 @@ use laminar_log::{LogEntry, LogError, SegmentedLogStore};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{AppDataResponse, AsyncRuntime, OptionalSend};
 
+use tracing::Instrument;
+
 use crate::convert::{from_log_id, to_entry, to_io, to_log_id, to_vote};
 use crate::types::{GroupConfig, RaftEntry, RaftLogId, RaftVote};
 
@@ -116,10 +118,11 @@ where
         I: IntoIterator<Item = RaftEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries = entries.into_iter().map(to_entry).collect();
+        let entries: Vec<LogEntry> = entries.into_iter().map(to_entry).collect();
+        let span = tracing::trace_span!("append", entries = entries.len());
         let mut last = None;
         for piece in pieces(entries, self.store.append_bytes_max()) {
-            last = Some(self.append_piece(piece).await?);
+            last = Some(self.append_piece(piece).instrument(span.clone()).await?);
         }
         // Tickets are fulfilled in order: the last one tells of all.
         let last = last.expect("there is always one piece");

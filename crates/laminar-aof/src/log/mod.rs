@@ -363,7 +363,11 @@ impl Log {
     pub(crate) fn timed_sync(&self, file: &OpenFile) -> Result<(), AofError> {
         let begun = self.folder.fs.now();
         let outcome = file.sync();
-        self.shared.stats.synced(self.folder.fs.now().saturating_sub(begun));
+        let time = self.folder.fs.now().saturating_sub(begun);
+        self.shared.stats.synced(time);
+        if self.config.durability == Durability::Synced {
+            self.shared.stats.waited(time);
+        }
         outcome
     }
 

@@ -173,6 +173,8 @@ impl Partition {
         position: u32,
         reply: Option<Arc<EntryReply>>,
     ) {
+        let span = tracing::trace_span!("accept", partition = self.id.0, index = record.index.0);
+        let _entered = span.enter();
         let mut state = self.state();
         let mut afterwards = Afterwards::default();
         assert_eq!(record.index, state.highest.next(), "partition {}: LOG-2", self.id);

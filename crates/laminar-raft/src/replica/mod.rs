@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use futures_util::FutureExt;
 use laminar_core::ids::NodeId;
 use laminar_log::dispatcher::PartitionDispatcher;
+use laminar_log::metrics::record_fsync;
 use laminar_log::{LogError, Runtime, SegmentedStateMachine};
 use openraft::alias::MutexOf;
 use openraft::async_runtime::Mutex as _;
@@ -99,6 +100,8 @@ impl<R: AsyncRuntime> DataReplica<R> {
         N::Network: NetSnapshot<DataConfig<R>, SnapshotData = SnapshotData>,
     {
         let raft_config = raft_config(&config.raft)?;
+        // One committer serves all groups of the process: the first of them has its syncs told.
+        parts.committer.observe_syncs(record_fsync);
         let runtime: Arc<dyn Runtime> = Arc::new(OpenraftRuntime::<R>::new());
         let dispatcher =
             PartitionDispatcher::new(config.dispatcher.clone(), Arc::clone(&runtime), parts.signals.clone())?;

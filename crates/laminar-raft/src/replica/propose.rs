@@ -23,6 +23,7 @@ use openraft::async_runtime::{MpscReceiver, MpscSender, OneshotSender};
 use openraft::errors::{ClientWriteError, Fatal, ForwardToLeader};
 use openraft::raft::WriteResult;
 use openraft::type_config::TypeConfigExt;
+use tracing::Instrument;
 
 use super::error::{NotServing, ProposeError, UnknownReason};
 use super::{DataReplica, Inner};
@@ -83,7 +84,8 @@ impl<R: AsyncRuntime> DataReplica<R> {
     ///
     /// As `propose`.
     pub async fn propose_within(&self, entry: Entry, timeout: Duration) -> Result<Verdict, ProposeError> {
-        match R::timeout(timeout, self.propose_and_wait(entry)).await {
+        let span = tracing::debug_span!("propose", records = entry.records.len());
+        match R::timeout(timeout, self.propose_and_wait(entry).instrument(span)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(unknown(UnknownReason::TimedOut(timeout))),
         }
