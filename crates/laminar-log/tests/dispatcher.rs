@@ -428,38 +428,3 @@ fn what_does_not_end_in_time_is_dropped() {
     assembler.accept(&part(1), at(9)).unwrap();
     assert_eq!(assembler.expire(at(15)), [(ClientId(1), TransferId(1))]);
 }
-
-/// Prints the cost of one admission and release, alone and with four threads; run with `--ignored --nocapture`.
-#[test]
-#[ignore = "a measure, not a check"]
-#[allow(clippy::disallowed_methods)]
-fn cost_of_an_admission() {
-    let config = DispatcherConfig { ops_max: 1 << 30, ..DispatcherConfig::default() };
-    let (dispatcher, _) = dispatcher(config);
-    for id in 0..1_000 {
-        dispatcher.register(PartitionId(id));
-    }
-    let entries: Vec<_> = (0..1_000).map(|id| appends(id, 1)).collect();
-    for threads in [1, 2, 4] {
-        let rounds = 1_000_000 / threads;
-        let begin = std::time::Instant::now();
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let (dispatcher, entries) = (dispatcher.clone(), &entries);
-                scope.spawn(move || {
-                    for round in 0..rounds {
-                        drop(dispatcher.admit(&entries[(thread * 317 + round * 7) % 1_000]).unwrap());
-                    }
-                });
-            }
-        });
-        println!("{threads} threads: {} ns", begin.elapsed().as_nanos() / (rounds * threads) as u128);
-    }
-    let begin = std::time::Instant::now();
-    for round in 0..1_000_000u64 {
-        let id = PartitionId((round % 1000) as u32);
-        dispatcher.enqueued(id, 1, 42, LogIndex(round));
-        dispatcher.applied(id, 1, 42);
-    }
-    println!("enqueued and applied: {} ns", begin.elapsed().as_nanos() / 1_000_000);
-}

@@ -222,24 +222,3 @@ fn a_descriptor_shows_what_every_part_knows() {
     assert_eq!(admission.backlog_age.as_millis(), 5);
     assert_eq!(gather(Q), None);
 }
-
-/// Prints the cost of a step with ten thousand partitions; run with `--ignored --nocapture`.
-#[test]
-#[ignore = "a measure, not a check"]
-#[allow(clippy::disallowed_methods)]
-fn cost_of_a_watermark() {
-    let mut marks = SegmentedWatermarks::new();
-    let begin = std::time::Instant::now();
-    let mut raft = 0;
-    for round in 1..=20u64 {
-        for id in 0..10_000 {
-            raft += 1;
-            decide(&mut marks, raft, &[(PartitionId(id), round)]);
-            marks.segmented_durable(LogIndex(raft));
-            marks.applied(PartitionId(id), at(round), LogIndex(raft));
-        }
-        (0..10_000).for_each(|id| marks.synced(PartitionId(id), at(round)));
-        assert_eq!(marks.truncation_floor(), LogIndex(raft));
-    }
-    println!("accepted, applied, synced: {} ns", begin.elapsed().as_nanos() / u128::from(raft));
-}
