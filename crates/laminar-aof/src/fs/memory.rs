@@ -148,6 +148,17 @@ impl MemoryFileSystem {
         self.disk().unsynced()
     }
 
+    /// Cuts the power; chance decides what survives, the same for the same seed.
+    pub fn power_cut_seeded(&self, seed: u64) {
+        let mut bits = seed | 1;
+        self.power_cut(|_| {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            bits & 1 == 1
+        });
+    }
+
     /// Cuts the power: what was not synced is lost, unless `survives` says otherwise. Open files stop working.
     pub fn power_cut(&self, mut survives: impl FnMut(&Survival) -> bool) {
         let disk = &mut *self.disk();

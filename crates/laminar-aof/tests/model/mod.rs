@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use laminar_aof::fs::{Fault, MemoryFileSystem, Survival};
+use laminar_aof::fs::{Fault, MemoryFileSystem};
 use laminar_aof::{Aof, AofConfig, AofError, Committer, CommitterConfig, Durability, FileOperation, Ticket};
 
 const DIR: &str = "/log";
@@ -203,7 +203,7 @@ impl Run {
             Step::PowerCut(seed) => {
                 self.settle();
                 let said = self.said();
-                cut_power(&self.fs, *seed);
+                self.fs.power_cut_seeded(*seed);
                 self.reopen();
                 self.check_said(&said);
             }
@@ -366,16 +366,6 @@ fn read_all(log: &Aof) -> Result<Content, AofError> {
     })
 }
 
-fn cut_power(fs: &MemoryFileSystem, seed: u64) {
-    let mut bits = seed | 1;
-    fs.power_cut(|_: &Survival| {
-        bits ^= bits << 13;
-        bits ^= bits >> 7;
-        bits ^= bits << 17;
-        bits & 1 == 1
-    });
-}
-
 pub(crate) fn run(durability: Durability, steps: &[Step]) {
     let mut run = Run::new(durability);
     for step in steps {
@@ -412,7 +402,7 @@ pub(crate) fn run_many(logs: usize, steps: &[(u8, Step)]) {
         if let Step::PowerCut(seed) = step {
             runs.iter_mut().for_each(Run::settle);
             let said: Vec<(u64, Content)> = runs.iter().map(Run::said).collect();
-            cut_power(&fs, *seed);
+            fs.power_cut_seeded(*seed);
             // What ran until then does nothing more.
             fs.on_call(|_| Some(Fault::Fail(io::ErrorKind::Other)));
             runs.iter_mut().for_each(|run| drop(run.log.take()));

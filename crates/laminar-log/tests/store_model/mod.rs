@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use laminar_aof::fs::{Fault, MemoryFileSystem, Survival};
+use laminar_aof::fs::{Fault, MemoryFileSystem};
 use laminar_aof::{AofConfig, AofError, Committer, CommitterConfig, FileOperation, Ticket};
 use laminar_core::ids::NodeId;
 use laminar_log::{EntryPayload, LogEntry, LogError, LogId, SegmentedLogConfig, SegmentedLogStore, Vote};
@@ -262,15 +262,9 @@ impl Run {
     }
 
     fn power_cut(&mut self, seed: u64) {
-        let mut bits = seed | 1;
         self.settle();
         let durable = self.store().state().durable;
-        self.fs.power_cut(|_: &Survival| {
-            bits ^= bits << 13;
-            bits ^= bits >> 7;
-            bits ^= bits << 17;
-            bits & 1 == 1
-        });
+        self.fs.power_cut_seeded(seed);
         let before = self.now().clone();
         // What is still in memory is lost. The process that died must not write to the disk that the next one opens.
         self.committed_waits = None;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use laminar_aof::fs::{Fault, MemoryFileSystem, Survival};
+use laminar_aof::fs::{Fault, MemoryFileSystem};
 use laminar_aof::{Committer, CommitterConfig, FileOperation};
 use laminar_core::ids::{LogIndex, PartitionId};
 use laminar_log::dispatcher::{ClientId, DispatcherConfig, PartitionDispatcher};
@@ -221,19 +221,13 @@ impl Replica {
 
     /// Cuts the power; what was not synced survives by the bits of `seed`. Then everything is opened again.
     pub(crate) fn crash(&mut self, seed: u64) {
-        let mut bits = seed | 1;
         // From here on nothing that the process does reaches the disk.
         self.fs.on_call(|_| Some(Fault::Fail(io::ErrorKind::Other)));
         self.runtime.kill();
         self.live = None;
         self.fs.heal();
         let acknowledged = self.replies.lock().unwrap().keys().next_back().copied().unwrap_or(0);
-        self.fs.power_cut(|_: &Survival| {
-            bits ^= bits << 13;
-            bits ^= bits >> 7;
-            bits ^= bits << 17;
-            bits & 1 == 1
-        });
+        self.fs.power_cut_seeded(seed);
         // A process that is gone waits for nothing.
         self.control.clear();
         self.live = Some(open(&self.fs, &self.runtime, &self.control));
