@@ -7,7 +7,9 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use laminar_core::ids::{DataGroupId, Epoch, NodeId, OwnerEpoch, PartitionId, RequestId};
-use laminar_core::metadata::{DeltaMetadata, MetadataChange, MetadataLogEntry, StreamMachine};
+use laminar_core::metadata::{
+    DeltaMetadata, MetadataChange, MetadataLogEntry, Retention, StreamLimits, StreamMachine,
+};
 
 const TIME_MS: i64 = 1_771_200_000_000;
 
@@ -29,6 +31,8 @@ impl Cluster {
             key: Vec::new(),
             machine: StreamMachine::Log,
             data_group: DataGroupId(0),
+            retention: Retention::default(),
+            limits: StreamLimits::default(),
         };
         let mut state = DeltaMetadata::new();
         state.apply(&MetadataLogEntry::one(TIME_MS, RequestId::NONE, create));

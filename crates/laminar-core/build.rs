@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .boxed(".laminar.v1.Change.change.update_node_state")
         .boxed(".laminar.v1.Change.change.register_node")
         .boxed(".laminar.v1.Change.change.create_stream")
+        .boxed(".laminar.v1.Change.change.alter_stream")
         .compile_fds(files)?;
     Ok(())
 }

@@ -14,8 +14,8 @@ use laminar_core::ids::{
     CheckpointId, DataGroupId, Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId, RequestId, StreamId,
 };
 use laminar_core::metadata::{
-    CheckpointRef, DeltaMetadata, MetadataChange, MetadataLogEntry, MetadataResponse, Release, SourceOffsets,
-    StreamMachine,
+    CheckpointRef, DeltaMetadata, MetadataChange, MetadataLogEntry, MetadataResponse, Release, Retention,
+    SourceOffsets, StreamLimits, StreamMachine,
 };
 use laminar_core::node::{NodeMetadata, NodeRole, NodeState};
 
@@ -93,6 +93,8 @@ fn create_stream(path: &str, partitions: u32) -> MetadataChange {
         key: vec!["order_id".to_owned(), "region".to_owned()],
         machine: StreamMachine::Kv,
         data_group: DataGroupId(2),
+        retention: Retention::default(),
+        limits: StreamLimits::default(),
     }
 }
 
@@ -176,6 +178,45 @@ fn every_entry() -> Vec<MetadataLogEntry> {
     entries
 }
 
+/// What streams can hold and have done to them since they can be altered: retention, limits, machines of applications.
+fn every_stream_entry() -> Vec<MetadataLogEntry> {
+    let create = |path: &str, name: &str, retention, limits| {
+        let mut change = create_stream(path, 2);
+        if let MetadataChange::CreateStream { machine, retention: r, limits: l, .. } = &mut change {
+            *machine = StreamMachine::Custom(name.to_owned());
+            (*r, *l) = (retention, limits);
+        }
+        change
+    };
+    let alter = |expected, partitions, retention, limits| MetadataChange::AlterStream {
+        path: "/shop/orders".to_owned(),
+        expected: StreamId(expected),
+        partitions,
+        retention,
+        limits,
+    };
+    let week = Retention { age_ms: Some(604_800_000), bytes: Some(u64::MAX) };
+    let row = StreamLimits { row_bytes_max: Some(1 << 20) };
+    let changes = vec![
+        create("/shop/orders", "window_5-min", week, row),
+        create("/shop/carts", "Window", week, row),
+        create("/shop/carts", "", week, row),
+        create("/shop/carts", "w", Retention { age_ms: Some(0), bytes: None }, row),
+        create("/shop/carts", "w", Retention { age_ms: None, bytes: Some(0) }, row),
+        create("/shop/carts", "w", week, StreamLimits { row_bytes_max: Some(0) }),
+        create_stream("/shop/carts", 1),
+        alter(1, Some(5), None, None),
+        alter(1, Some(4), None, None),
+        alter(2, None, None, None),
+        alter(1, None, Some(Retention { age_ms: None, bytes: Some(1) }), None),
+        alter(1, Some(6), None, Some(StreamLimits::default())),
+    ];
+    (1..)
+        .zip(changes)
+        .map(|(at, change)| MetadataLogEntry::one(1_771_200_000_000 + at, RequestId(at as u128), change))
+        .collect()
+}
+
 fn golden_path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/0.1").join(name)
 }
@@ -196,25 +237,34 @@ fn golden(name: &str, now: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 #[test]
 fn bytes_of_release_0_1_are_read_and_written_as_they_were() {
-    let entries = every_entry();
+    bytes_stay_as_they_were("metadata", &every_entry());
+}
+
+#[test]
+fn bytes_of_altered_streams_are_read_and_written_as_they_were() {
+    bytes_stay_as_they_were("metadata_streams", &every_stream_entry());
+}
+
+#[track_caller]
+fn bytes_stay_as_they_were(name: &str, entries: &[MetadataLogEntry]) {
     let mut state = DeltaMetadata::new();
     let responses: Vec<_> = entries.iter().map(|entry| state.apply(entry)).collect();
 
     let entry_bytes: Vec<_> = entries.iter().map(MetadataLogEntry::encode).collect();
-    let golden_entries = golden("metadata_entries.hex", &entry_bytes);
+    let golden_entries = golden(&format!("{name}_entries.hex"), &entry_bytes);
     assert_eq!(golden_entries, entry_bytes);
     let decoded: Result<Vec<_>, _> =
         golden_entries.iter().map(|bytes| MetadataLogEntry::decode(bytes)).collect();
-    assert_eq!(decoded.as_ref(), Ok(&entries));
+    assert_eq!(decoded.as_deref(), Ok(entries));
 
     let response_bytes: Vec<_> = responses.iter().map(MetadataResponse::encode).collect();
-    let golden_responses = golden("metadata_responses.hex", &response_bytes);
+    let golden_responses = golden(&format!("{name}_responses.hex"), &response_bytes);
     assert_eq!(golden_responses, response_bytes);
     let decoded: Result<Vec<_>, _> =
         golden_responses.iter().map(|bytes| MetadataResponse::decode(bytes)).collect();
     assert_eq!(decoded, Ok(responses));
 
-    let golden_snapshot = golden("metadata_snapshot.hex", &[state.snapshot()]).remove(0);
+    let golden_snapshot = golden(&format!("{name}_snapshot.hex"), &[state.snapshot()]).remove(0);
     assert_eq!(golden_snapshot, state.snapshot());
     assert_eq!(DeltaMetadata::restore(&golden_snapshot), Ok(state));
 }
@@ -372,6 +422,11 @@ fn an_entry_with_epoch_0_or_an_unknown_state_or_a_nested_batch_is_malformed() {
     assert_eq!(reason(&[0x08, 1, 0x22, 6, 0x0A, 4, 0x08, 1, 0x10, 1]), "an epoch is 0");
     // version 1, one { update_node_state { state 9 } }
     assert_eq!(reason(&[0x08, 1, 0x22, 4, 0x2A, 2, 0x10, 9]), "a node is in no known state");
+    // version 1, one { create_stream { machine 1, machine_name "a" } }
+    assert_eq!(
+        reason(&[0x08, 1, 0x22, 7, 0x4A, 5, 0x28, 1, 0x3A, 1, b'a']),
+        "a machine of our own has a name beside it"
+    );
     // version 1, batch { changes { field 99 {} } }
     assert_eq!(
         reason(&[0x08, 1, 0x2A, 5, 0x0A, 3, 0x9A, 0x06, 0]),

@@ -13,7 +13,7 @@ use laminar_core::ids::{
 };
 use laminar_core::metadata::{
     CheckpointRef, DeltaMetadata, EntryBody, HISTORY_PER_PARTITION_MAX, MetadataChange, MetadataLogEntry,
-    MetadataResponse, Minted, Rejection, Release, StreamMachine,
+    MetadataResponse, Minted, Rejection, Release, Retention, StreamLimits, StreamMachine,
 };
 use laminar_core::node::{NodeMetadata, NodeRole, NodeState};
 use proptest::prelude::*;
@@ -29,6 +29,7 @@ struct Model {
     checkpoints: BTreeMap<u32, (u64, u64)>,
     nodes: BTreeMap<u64, NodeState>,
     streams: BTreeMap<String, (u64, Vec<u32>)>,
+    settings: BTreeMap<String, (Retention, StreamLimits)>,
     dropped: BTreeSet<u32>,
     minted_partitions: u32,
     minted_streams: u64,
@@ -123,17 +124,37 @@ impl Model {
                 self.cluster_epoch += u64::from(right);
                 right
             }
-            MetadataChange::CreateStream { path, partitions, .. } => {
-                if self.streams.contains_key(path) || *partitions == 0 {
+            MetadataChange::CreateStream { path, partitions, machine, retention, limits, .. } => {
+                let settings = (*retention, *limits);
+                if self.streams.contains_key(path)
+                    || *partitions == 0
+                    || machine.as_str() == "Sum"
+                    || !settings_are_right(settings)
+                {
                     return false;
                 }
-                let taken = |first: u32| (first..first + partitions).any(|id| self.owners.contains_key(&id));
-                let first = (self.minted_partitions..).find(|first| !taken(*first)).unwrap();
-                let ids: Vec<_> = (first..first + partitions).collect();
-                self.owners.extend(ids.iter().map(|id| (*id, (0, 1))));
-                self.minted_partitions = first + partitions;
+                let ids = self.mint_partitions(*partitions);
                 self.minted_streams += 1;
+                self.settings.insert(path.clone(), settings);
                 self.streams.insert(path.clone(), (self.minted_streams, ids));
+                true
+            }
+            MetadataChange::AlterStream { path, expected, partitions, retention, limits } => {
+                let Some((id, ids)) = self.streams.get(path).cloned() else { return false };
+                let (kept_retention, kept_limits) = self.settings[path];
+                let settings = (retention.unwrap_or(kept_retention), limits.unwrap_or(kept_limits));
+                let added = match partitions {
+                    Some(0) => return false,
+                    Some(partitions) => (*partitions as usize).checked_sub(ids.len()),
+                    None => Some(0),
+                };
+                let Some(added) = added else { return false };
+                if id != expected.0 || !settings_are_right(settings) {
+                    return false;
+                }
+                self.settings.insert(path.clone(), settings);
+                let added = self.mint_partitions(added as u32);
+                self.streams.insert(path.clone(), (id, [ids, added].concat()));
                 true
             }
             MetadataChange::DropStream { path, expected } => {
@@ -147,9 +168,22 @@ impl Model {
                     self.checkpoints.remove(&id);
                     self.dropped.insert(id);
                 }
+                self.settings.remove(path);
                 true
             }
         }
+    }
+
+    fn mint_partitions(&mut self, count: u32) -> Vec<u32> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let taken = |first: u32| (first..first + count).any(|id| self.owners.contains_key(&id));
+        let first = (self.minted_partitions..).find(|first| !taken(*first)).unwrap();
+        let ids: Vec<_> = (first..first + count).collect();
+        self.owners.extend(ids.iter().map(|id| (*id, (0, 1))));
+        self.minted_partitions = first + count;
+        ids
     }
 
     fn register(
@@ -209,10 +243,17 @@ impl Model {
         let streams: BTreeMap<_, _> =
             state.streams("").map(|s| (s.path.clone(), (s.stream_id.0, ids(s)))).collect();
         assert_eq!(streams, self.streams);
+        let settings: BTreeMap<_, _> =
+            state.streams("").map(|s| (s.path.clone(), (s.retention, s.limits))).collect();
+        assert_eq!(settings, self.settings);
         let dropped: BTreeSet<_> = state.retired_partitions().flat_map(|r| r.iter()).map(|id| id.0).collect();
         assert_eq!(dropped, self.dropped);
         assert_eq!(state.cluster_epoch(), self.cluster_epoch);
     }
+}
+
+fn settings_are_right((retention, limits): (Retention, StreamLimits)) -> bool {
+    [retention.age_ms, retention.bytes, limits.row_bytes_max].iter().all(|value| *value != Some(0))
 }
 
 /// A change whose expectations are not filled in yet.
@@ -234,7 +275,7 @@ fn draft() -> impl Strategy<Value = Draft> {
     let wrong_owner = prop_oneof![8 => Just(None), 1 => (0..5_u64).prop_map(Some)];
     let node = prop_oneof![4 => 0..5_u64, 1 => WORKER_MIN..WORKER_MIN + 3];
     let state = prop::sample::select(NodeState::ALL.to_vec());
-    (0..14_u8, 0..9_u32, node, epoch_off, wrong_owner, state, 0..4_u64).prop_map(
+    (0..15_u8, 0..9_u32, node, epoch_off, wrong_owner, state, 0..4_u64).prop_map(
         |(kind, partition, node, epoch_off, wrong_owner, state, small)| Draft {
             kind,
             partition,
@@ -248,6 +289,10 @@ fn draft() -> impl Strategy<Value = Draft> {
 }
 
 impl Draft {
+    fn retention(&self) -> Retention {
+        Retention { age_ms: (self.epoch_off > 0).then_some(self.epoch_off), bytes: None }
+    }
+
     /// The change, with what it expects taken from the model and then spoiled as drawn.
     fn finish(&self, model: &Model) -> MetadataChange {
         let partition_id = PartitionId(self.partition);
@@ -334,9 +379,28 @@ impl Draft {
                 partitions: self.partition % 4,
                 schema: vec![self.partition as u8],
                 key: vec!["k".to_owned()],
-                machine: if self.node == 0 { StreamMachine::Kv } else { StreamMachine::Log },
+                machine: match self.node {
+                    0 => StreamMachine::Kv,
+                    1 => StreamMachine::Custom("sum".to_owned()),
+                    2 => StreamMachine::Custom("Sum".to_owned()),
+                    _ => StreamMachine::Log,
+                },
                 data_group: DataGroupId(self.partition),
+                retention: self.retention(),
+                limits: StreamLimits { row_bytes_max: (self.small > 1).then_some(self.node) },
             },
+            13 => {
+                let (id, partitions) = model.streams.get(&path).cloned().unwrap_or((1, vec![0]));
+                // One fewer than there are, as many, one or two more.
+                let partitions = (partitions.len() as u32 + self.partition % 4).saturating_sub(1);
+                MetadataChange::AlterStream {
+                    path,
+                    expected: StreamId(id ^ self.epoch_off),
+                    partitions: (self.partition > 1).then_some(partitions),
+                    retention: (self.node > 1).then(|| self.retention()),
+                    limits: (self.node > 0).then_some(StreamLimits { row_bytes_max: Some(self.node) }),
+                }
+            }
             _ => {
                 let current = model.streams.get(&path).map(|stream| StreamId(stream.0 ^ self.epoch_off));
                 MetadataChange::DropStream { path, expected: current.filter(|_| self.node > 1) }
@@ -468,7 +532,16 @@ proptest! {
         let mut nodes_minted = BTreeSet::new();
         for entry in &entries {
             let before = content(&state);
-            let response = state.apply(entry);
+            let owners_before = state.partition_map().clone();
+            let (response, touched) =
+                state.apply_noting(LogIndex(state.last_applied_log().0 + 1), entry);
+            let ids: BTreeSet<_> = owners_before.keys().chain(state.partition_map().keys()).collect();
+            for id in ids {
+                let changed = owners_before.get(id).map(|o| o.owner_epoch())
+                    != state.partition_map().get(id).map(|o| o.owner_epoch());
+                prop_assert!(!changed || touched.contains(id), "partition {} changed and is not told", id);
+            }
+            prop_assert!(response.is_applied() || touched.is_empty());
             match answers.get(&entry.request_id) {
                 Some(first) => {
                     let first = Box::new(first.clone());

@@ -41,8 +41,11 @@ pub enum InvalidError {
         /// What was given.
         given: String,
     },
-    /// Not one of the two machines.
-    #[error("stream machine is {given:?}; it must be log or kv")]
+    /// Neither one of the two machines nor a name that an application's machine can have.
+    #[error(
+        "stream machine is {given:?}; it must be log, kv, or the name of a machine: 1 to 64 letters from a to z, digits, _ \
+         or -"
+    )]
     StreamMachineUnknown {
         /// What was given.
         given: String,

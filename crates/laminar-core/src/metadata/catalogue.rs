@@ -10,23 +10,83 @@ use crate::error::InvalidError;
 use crate::ids::{DataGroupId, PartitionId, PartitionRange, StreamId};
 
 /// What a stream keeps of its rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum StreamMachine {
     /// All rows, in order.
     #[default]
     Log,
     /// The newest row of each key.
     Kv,
+    /// What the application's machine of this name makes of them, as [`check_machine_name`] allows.
+    Custom(String),
 }
 
 impl StreamMachine {
     /// The name users write and read.
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             StreamMachine::Log => "log",
             StreamMachine::Kv => "kv",
+            StreamMachine::Custom(name) => name,
         }
     }
+
+    fn check(&self) -> Result<(), InvalidChange> {
+        match self {
+            StreamMachine::Log | StreamMachine::Kv => Ok(()),
+            StreamMachine::Custom(name) => check_machine_name(name),
+        }
+    }
+}
+
+/// Tells whether `name` can name an application's machine: 1 to 64 letters from a to z, digits, `_` and `-`, and none of
+/// our own machines' names.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_machine_name(name: &str) -> Result<(), InvalidChange> {
+    Bound::MachineNameBytes.check(name.len())?;
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    if name.chars().all(allowed) && !matches!(name, "log" | "kv") {
+        Ok(())
+    } else {
+        Err(InvalidChange::MachineName { name: name.to_owned() })
+    }
+}
+
+/// How long rows are kept; nothing set keeps them for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retention {
+    /// Rows older than this may go, in milliseconds; at least 1.
+    pub age_ms: Option<u64>,
+    /// The oldest rows beyond so many bytes of a partition may go; at least 1.
+    pub bytes: Option<u64>,
+}
+
+impl Retention {
+    fn check(&self) -> Result<(), InvalidChange> {
+        self.age_ms.map_or(Ok(()), |age| Bound::RetentionAge.check_amount(age))?;
+        self.bytes.map_or(Ok(()), |bytes| Bound::RetentionBytes.check_amount(bytes))
+    }
+}
+
+/// What a stream refuses; nothing set leaves it to the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamLimits {
+    /// The largest row, encoded; at least 1.
+    pub row_bytes_max: Option<u64>,
+}
+
+impl StreamLimits {
+    fn check(&self) -> Result<(), InvalidChange> {
+        self.row_bytes_max.map_or(Ok(()), |bytes| Bound::RowBytes.check_amount(bytes))
+    }
+}
+
+/// Tells whether what may be altered later can be right.
+pub(super) fn check_settings(retention: &Retention, limits: &StreamLimits) -> Result<(), InvalidChange> {
+    retention.check()?;
+    limits.check()
 }
 
 impl fmt::Display for StreamMachine {
@@ -42,6 +102,7 @@ impl FromStr for StreamMachine {
         match text {
             "log" => Ok(StreamMachine::Log),
             "kv" => Ok(StreamMachine::Kv),
+            _ if check_machine_name(text).is_ok() => Ok(StreamMachine::Custom(text.to_owned())),
             _ => Err(InvalidError::StreamMachineUnknown { given: text.to_owned() }),
         }
     }
@@ -66,6 +127,17 @@ pub struct StreamDescriptor {
     pub data_group: DataGroupId,
     /// Time of the entry that created it, in milliseconds since the Unix epoch.
     pub created_at_ms: i64,
+    /// How long its rows are kept.
+    pub retention: Retention,
+    /// What it refuses.
+    pub limits: StreamLimits,
+}
+
+impl StreamDescriptor {
+    /// How many partitions it has.
+    pub fn partition_count(&self) -> u32 {
+        self.partition_ids.iter().map(|range| range.last().0 - range.first().0 + 1).sum()
+    }
 }
 
 /// Tells whether `path` can name a stream: `/`-led segments of letters, digits, `.`, `_` and `-`, none of them `.` or
@@ -93,8 +165,14 @@ pub fn check_stream_path(path: &str) -> Result<(), InvalidChange> {
 }
 
 /// Tells whether the parts of a stream that its creator chooses can be right.
-pub(super) fn check_stream(path: &str, schema: &[u8], key: &[String]) -> Result<(), InvalidChange> {
+pub(super) fn check_stream(
+    path: &str,
+    schema: &[u8],
+    key: &[String],
+    machine: &StreamMachine,
+) -> Result<(), InvalidChange> {
     check_stream_path(path)?;
+    machine.check()?;
     Bound::SchemaBytes.check(schema.len())?;
     Bound::KeyColumns.check(key.len())?;
     let mut seen = BTreeSet::new();
@@ -152,6 +230,34 @@ impl Catalogue {
         assert!(earlier.is_none(), "a stream is created only where none is");
     }
 
+    /// Gives a stream further partitions, which no stream has. False if there is no such stream.
+    pub(super) fn add_range(&mut self, path: &str, range: PartitionRange) -> bool {
+        let Some(stream) = self.by_path.get_mut(path) else { return false };
+        stream.partition_ids.push(range);
+        self.by_first_partition.insert(range.first(), path.to_owned());
+        true
+    }
+
+    /// Takes back the last [`add_range`](Self::add_range).
+    pub(super) fn undo_add_range(&mut self, path: &str) {
+        if let Some(range) = self.by_path.get_mut(path).and_then(|stream| stream.partition_ids.pop()) {
+            self.by_first_partition.remove(&range.first());
+        }
+    }
+
+    /// Replaces what may be altered; returns what was there.
+    pub(super) fn replace_settings(
+        &mut self,
+        path: &str,
+        retention: Retention,
+        limits: StreamLimits,
+    ) -> Option<(Retention, StreamLimits)> {
+        let stream = self.by_path.get_mut(path)?;
+        let before = (stream.retention, stream.limits);
+        (stream.retention, stream.limits) = (retention, limits);
+        Some(before)
+    }
+
     pub(super) fn remove(&mut self, path: &str) -> Option<StreamDescriptor> {
         let stream = self.by_path.remove(path)?;
         for range in &stream.partition_ids {
@@ -198,10 +304,29 @@ mod tests {
 
     #[test]
     fn machines_are_read_back_from_their_names() {
-        for machine in [StreamMachine::Log, StreamMachine::Kv] {
+        let custom = StreamMachine::Custom("window_5-min".to_owned());
+        for machine in [StreamMachine::Log, StreamMachine::Kv, custom] {
             assert_eq!(machine.as_str().parse(), Ok(machine));
         }
-        let given = "table".to_owned();
-        assert_eq!("table".parse::<StreamMachine>(), Err(InvalidError::StreamMachineUnknown { given }));
+        let given = "Table".to_owned();
+        assert_eq!("Table".parse::<StreamMachine>(), Err(InvalidError::StreamMachineUnknown { given }));
+    }
+
+    #[test]
+    fn machine_names_follow_the_rules_on_both_sides() {
+        for good in ["a", "logs", "5", "_-", "a".repeat(64).as_str()] {
+            assert_eq!(check_machine_name(good), Ok(()), "{good}");
+        }
+        for given in [0, 65] {
+            let fault = InvalidChange::OutOfRange { bound: Bound::MachineNameBytes, given };
+            assert_eq!(check_machine_name(&"a".repeat(given as usize)), Err(fault));
+        }
+        for bad in ["log", "kv", "Sum", "a b", "a.b", "käse"] {
+            assert_eq!(
+                check_machine_name(bad),
+                Err(InvalidChange::MachineName { name: bad.to_owned() }),
+                "{bad}"
+            );
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::catalogue::StreamMachine;
+use super::catalogue::{Retention, StreamLimits, StreamMachine};
 use super::records::{CheckpointRef, Release};
 use crate::ids::{DataGroupId, Epoch, NodeId, OwnerEpoch, PartitionId, RequestId, StreamId};
 use crate::node::{NodeMetadata, NodeRole, NodeState};
@@ -148,6 +148,24 @@ pub enum MetadataChange {
         machine: StreamMachine,
         /// The group that will hold its data.
         data_group: DataGroupId,
+        /// How long its rows are kept.
+        retention: Retention,
+        /// What it refuses.
+        limits: StreamLimits,
+    },
+    /// Adds partitions to a stream, or changes how long it keeps its rows and what it refuses. The new partitions wait
+    /// for an owner at [`Epoch::FIRST`].
+    AlterStream {
+        /// Its name.
+        path: String,
+        /// The stream that must be there.
+        expected: StreamId,
+        /// How many partitions it has from here on, not fewer than before; `None` leaves them.
+        partitions: Option<u32>,
+        /// `None` leaves it.
+        retention: Option<Retention>,
+        /// `None` leaves them.
+        limits: Option<StreamLimits>,
     },
     /// Removes a stream and its partitions, whose ids are never used again.
     DropStream {
@@ -171,6 +189,7 @@ impl MetadataChange {
             MetadataChange::DeregisterNode { .. } => "deregister_node",
             MetadataChange::IncrementClusterEpoch { .. } => "increment_cluster_epoch",
             MetadataChange::CreateStream { .. } => "create_stream",
+            MetadataChange::AlterStream { .. } => "alter_stream",
             MetadataChange::DropStream { .. } => "drop_stream",
         }
     }
@@ -207,6 +226,11 @@ impl fmt::Display for MetadataChange {
             MetadataChange::IncrementClusterEpoch { .. } => f.write_str("increment the cluster epoch"),
             MetadataChange::CreateStream { path, partitions, .. } => {
                 write!(f, "create stream {path} with {partitions} partitions")
+            }
+            MetadataChange::AlterStream { path, expected, partitions, .. } => {
+                write!(f, "alter stream {path}")?;
+                partitions.map_or(Ok(()), |partitions| write!(f, " to {partitions} partitions"))?;
+                write!(f, ", expecting stream id {expected}")
             }
             MetadataChange::DropStream { path, .. } => write!(f, "drop stream {path}"),
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::history::{History, OwnershipEvent};
 use super::records::{CheckpointRef, PartitionOwnership, ReleaseInfo};
-use super::{Counters, DeltaMetadata, Minted, StreamDescriptor};
+use super::{Counters, DeltaMetadata, Minted, Retention, StreamDescriptor, StreamLimits};
 use crate::ids::{LogIndex, NodeId, PartitionId, PartitionRange};
 use crate::node::NodeRegistration;
 
@@ -22,6 +22,9 @@ enum Undo {
     Counters(Counters),
     StreamInserted(String),
     StreamRemoved(Box<StreamDescriptor>),
+    /// By its parts: a descriptor may hold a megabyte of schema, and a batch alters one often.
+    StreamExtended(String),
+    StreamSettings(String, Box<(Retention, StreamLimits)>),
     Retired(PartitionRange),
 }
 
@@ -32,6 +35,10 @@ pub(super) struct Edit<'a> {
     undo: Option<Vec<Undo>>,
     /// The ids given out so far.
     pub(super) minted: Vec<Minted>,
+    /// The partitions whose ownership was set or removed so far, in order, some perhaps twice.
+    pub(super) touched: Vec<PartitionId>,
+    /// How many partitions the batch creates and has added.
+    pub(super) partitions_created: usize,
     /// The entry.
     pub(super) log_index: LogIndex,
     /// Its time.
@@ -41,12 +48,17 @@ pub(super) struct Edit<'a> {
 impl<'a> Edit<'a> {
     /// An edit whose steps stay.
     pub(super) fn of_one(state: &'a mut DeltaMetadata, log_index: LogIndex, time_ms: i64) -> Self {
-        Edit { state, undo: None, minted: Vec::new(), log_index, time_ms }
+        Self::new(state, None, log_index, time_ms)
     }
 
     /// An edit that [`take_back`](Self::take_back) undoes.
     pub(super) fn of_batch(state: &'a mut DeltaMetadata, log_index: LogIndex, time_ms: i64) -> Self {
-        Edit { state, undo: Some(Vec::new()), minted: Vec::new(), log_index, time_ms }
+        Self::new(state, Some(Vec::new()), log_index, time_ms)
+    }
+
+    fn new(state: &'a mut DeltaMetadata, undo: Option<Vec<Undo>>, log_index: LogIndex, time_ms: i64) -> Self {
+        let (minted, touched) = (Vec::new(), Vec::new());
+        Edit { state, undo, minted, touched, partitions_created: 0, log_index, time_ms }
     }
 
     pub(super) fn state(&self) -> &DeltaMetadata {
@@ -55,6 +67,7 @@ impl<'a> Edit<'a> {
 
     pub(super) fn set_ownership(&mut self, key: PartitionId, value: Option<PartitionOwnership>) {
         let before = replace(&mut self.state.partition_map, key, value);
+        self.touched.push(key);
         self.note(|| Undo::Ownership(key, before));
     }
 
@@ -105,6 +118,18 @@ impl<'a> Edit<'a> {
         }
     }
 
+    pub(super) fn extend_stream(&mut self, path: &str, range: PartitionRange) {
+        if self.state.streams.add_range(path, range) {
+            self.note(|| Undo::StreamExtended(path.to_owned()));
+        }
+    }
+
+    pub(super) fn set_stream_settings(&mut self, path: &str, retention: Retention, limits: StreamLimits) {
+        if let Some(before) = self.state.streams.replace_settings(path, retention, limits) {
+            self.note(|| Undo::StreamSettings(path.to_owned(), Box::new(before)));
+        }
+    }
+
     pub(super) fn retire(&mut self, range: PartitionRange) {
         self.state.retired.insert(range);
         self.note(|| Undo::Retired(range));
@@ -133,6 +158,10 @@ impl<'a> Edit<'a> {
                 Undo::Counters(before) => state.counters = before,
                 Undo::StreamInserted(path) => drop(state.streams.remove(&path)),
                 Undo::StreamRemoved(stream) => state.streams.insert(*stream),
+                Undo::StreamExtended(path) => state.streams.undo_add_range(&path),
+                Undo::StreamSettings(path, before) => {
+                    state.streams.replace_settings(&path, before.0, before.1);
+                }
                 Undo::Retired(range) => state.retired.remove(range),
             }
         }

@@ -22,7 +22,7 @@ pub const NODES_MAX: usize = 1 << 16;
 pub enum Bound {
     /// [`BATCH_CHANGES_MAX`].
     BatchChanges,
-    /// Partitions of all streams that a batch creates, up to [`PARTITIONS_PER_STREAM_MAX`].
+    /// Partitions that a batch creates or adds, of all streams, up to [`PARTITIONS_PER_STREAM_MAX`].
     BatchPartitions,
     /// From 1 to [`PARTITIONS_PER_STREAM_MAX`].
     StreamPartitions,
@@ -48,6 +48,14 @@ pub enum Bound {
     SourceOffsets,
     /// Up to 1024.
     SourceNameBytes,
+    /// From 1 to 64.
+    MachineNameBytes,
+    /// In milliseconds, at least 1.
+    RetentionAge,
+    /// At least 1.
+    RetentionBytes,
+    /// At least 1.
+    RowBytes,
 }
 
 impl Bound {
@@ -70,12 +78,19 @@ impl Bound {
             Bound::StoragePathBytes => ("length of the storage path in bytes", 0, 1024),
             Bound::SourceOffsets => ("number of source offsets", 0, 10_000),
             Bound::SourceNameBytes => ("length of the source's name in bytes", 0, 1024),
+            Bound::MachineNameBytes => ("length of the machine's name in bytes", 1, 64),
+            Bound::RetentionAge => ("age of retention in milliseconds", 1, u64::MAX),
+            Bound::RetentionBytes => ("bytes of retention", 1, u64::MAX),
+            Bound::RowBytes => ("largest row in bytes", 1, u64::MAX),
         }
     }
 
     pub(super) fn check(self, given: usize) -> Result<(), InvalidChange> {
+        self.check_amount(given as u64)
+    }
+
+    pub(super) fn check_amount(self, given: u64) -> Result<(), InvalidChange> {
         let (_, min, max) = self.range();
-        let given = given as u64;
         if (min..=max).contains(&given) {
             Ok(())
         } else {
@@ -168,6 +183,14 @@ pub enum InvalidChange {
         path: String,
         /// What is wrong with it.
         fault: PathFault,
+    },
+    /// Not a name for an application's machine.
+    #[error(
+        "machine name is {name:?}; it must be of letters from a to z, digits, _ or -, and neither log nor kv"
+    )]
+    MachineName {
+        /// The name given.
+        name: String,
     },
     /// A key names a column twice.
     #[error("key column {column:?} stands twice; name each column once")]

@@ -48,7 +48,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId, PartitionRange};
+use crate::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId, PartitionRange, RequestId};
 use crate::node::{NodeInfo, NodeRegistration, NodeRole};
 
 mod apply;
@@ -70,7 +70,9 @@ use dedup::Requests;
 use history::History;
 use retired::RetiredIds;
 
-pub use catalogue::{StreamDescriptor, StreamMachine, check_stream_path};
+pub use catalogue::{
+    Retention, StreamDescriptor, StreamLimits, StreamMachine, check_machine_name, check_stream_path,
+};
 pub use dedup::{MINTED_REMEMBERED_MAX, REQUESTS_REMEMBERED_MAX};
 pub use entry::{EntryBody, MetadataChange, MetadataLogEntry};
 pub use history::{HISTORY_PER_PARTITION_MAX, OwnershipCause, OwnershipEvent};
@@ -232,6 +234,11 @@ impl DeltaMetadata {
     /// The ids of dropped partitions, which are never used again.
     pub fn retired_partitions(&self) -> impl Iterator<Item = PartitionRange> {
         self.retired.iter()
+    }
+
+    /// How a request was answered, if it is among those remembered.
+    pub fn answer(&self, request_id: RequestId) -> Option<&MetadataResponse> {
+        self.requests.answer(request_id)
     }
 
     /// The last entry applied; [`LogIndex::NONE`] before the first.

@@ -24,6 +24,14 @@ impl MetadataResponse {
         matches!(self, MetadataResponse::Applied { .. })
     }
 
+    /// The answer that counts: of a repeated request, the first one.
+    pub fn settled(self) -> MetadataResponse {
+        match self {
+            MetadataResponse::Rejected(Rejection::DuplicateRequest { first }) => *first,
+            response => response,
+        }
+    }
+
     /// The ids given out; none if rejected.
     pub fn minted(&self) -> &[Minted] {
         match self {
@@ -53,6 +61,8 @@ pub enum Minted {
         /// The ids of its partitions.
         partitions: PartitionRange,
     },
+    /// Further partitions of a stream.
+    Partitions(PartitionRange),
 }
 
 /// Which checkpoint of a partition: newer ones compare greater.
@@ -214,6 +224,19 @@ pub enum Rejection {
         /// The stream there.
         current: StreamId,
     },
+    /// The stream has more partitions than it should have.
+    #[error(
+        "stream {path}: change refused, it has {current} partitions and the change asks for {given}; partitions are only \
+         added, ask for {current} or more"
+    )]
+    PartitionsShrunk {
+        /// The path.
+        path: String,
+        /// How many it has.
+        current: u32,
+        /// How many the change asks for.
+        given: u32,
+    },
     /// The cluster is full.
     #[error("change refused, {limit}")]
     LimitReached {
@@ -257,6 +280,7 @@ impl Rejection {
             Rejection::StreamExists { .. } => "stream_exists",
             Rejection::UnknownStream { .. } => "unknown_stream",
             Rejection::StreamReplaced { .. } => "stream_replaced",
+            Rejection::PartitionsShrunk { .. } => "partitions_shrunk",
             Rejection::LimitReached { .. } => "limit_reached",
             Rejection::Invalid(_) => "invalid",
             Rejection::InBatch { reason, .. } => reason.code(),

@@ -93,6 +93,8 @@ fn create_stream(path: &str, partitions: u32) -> MetadataChange {
         key: vec!["order_id".to_owned()],
         machine: StreamMachine::Log,
         data_group: DataGroupId(1),
+        retention: Retention::default(),
+        limits: StreamLimits::default(),
     }
 }
 

@@ -3,12 +3,12 @@
 //! Every rule decides before its first step, so that a rejected change leaves nothing behind.
 
 use super::DeltaMetadata;
-use super::catalogue::{StreamDescriptor, check_stream};
+use super::catalogue::{StreamDescriptor, check_settings, check_stream};
 use super::entry::{EntryBody, MetadataChange, MetadataLogEntry};
 use super::journal::Edit;
 use super::limits::Bound;
 use super::response::{MetadataResponse, Rejection};
-use crate::ids::{LogIndex, OwnerEpoch};
+use crate::ids::{LogIndex, OwnerEpoch, PartitionId};
 use crate::node::NodeRegistration;
 
 mod nodes;
@@ -35,36 +35,49 @@ impl DeltaMetadata {
     /// `index` is not after the last one applied: the log was applied out of order, and going on would make this
     /// replica differ from the others.
     pub fn apply_at(&mut self, index: LogIndex, entry: &MetadataLogEntry) -> MetadataResponse {
+        self.apply_noting(index, entry).0
+    }
+
+    /// Like [`apply_at`](Self::apply_at); also tells which partitions came, went or changed their owner or epoch, sorted.
+    ///
+    /// # Panics
+    /// As [`apply_at`](Self::apply_at).
+    pub fn apply_noting(
+        &mut self,
+        index: LogIndex,
+        entry: &MetadataLogEntry,
+    ) -> (MetadataResponse, Vec<PartitionId>) {
         assert!(
             index > self.last_applied_log && index <= LOG_INDEX_MAX,
             "APPLY-2: entry {index} applied after entry {}",
             self.last_applied_log
         );
-        let response = match self.requests.answer(entry.request_id) {
+        let (response, touched) = match self.requests.answer(entry.request_id) {
             Some(first) => {
-                MetadataResponse::Rejected(Rejection::DuplicateRequest { first: Box::new(first.clone()) })
+                let first = Box::new(first.clone());
+                (MetadataResponse::Rejected(Rejection::DuplicateRequest { first }), Vec::new())
             }
             None => {
-                let response = self.decide(index, entry);
+                let (response, touched) = self.decide(index, entry);
                 self.requests.remember(entry.request_id, response.clone());
-                response
+                (response, touched)
             }
         };
         self.last_applied_log = index;
         self.last_applied_time_ms = entry.time_ms;
-        response
+        (response, touched)
     }
 
-    fn decide(&mut self, index: LogIndex, entry: &MetadataLogEntry) -> MetadataResponse {
+    fn decide(&mut self, index: LogIndex, entry: &MetadataLogEntry) -> (MetadataResponse, Vec<PartitionId>) {
         let outcome = match &entry.body {
             EntryBody::One(change) => {
                 let mut edit = Edit::of_one(self, index, entry.time_ms);
-                edit.change(change).map(|()| edit.minted)
+                edit.change(change).map(|()| (edit.minted, edit.touched))
             }
             EntryBody::Batch(changes) => {
                 let mut edit = Edit::of_batch(self, index, entry.time_ms);
                 match edit.changes(changes) {
-                    Ok(()) => Ok(edit.minted),
+                    Ok(()) => Ok((edit.minted, edit.touched)),
                     Err(reason) => {
                         edit.take_back();
                         Err(reason)
@@ -73,8 +86,12 @@ impl DeltaMetadata {
             }
         };
         match outcome {
-            Ok(minted) => MetadataResponse::Applied { minted },
-            Err(reason) => MetadataResponse::Rejected(reason),
+            Ok((minted, mut touched)) => {
+                touched.sort_unstable();
+                touched.dedup();
+                (MetadataResponse::Applied { minted }, touched)
+            }
+            Err(reason) => (MetadataResponse::Rejected(reason), Vec::new()),
         }
     }
 }
@@ -82,7 +99,8 @@ impl DeltaMetadata {
 impl Edit<'_> {
     fn changes(&mut self, changes: &[MetadataChange]) -> Result<(), Rejection> {
         Bound::BatchChanges.check(changes.len())?;
-        Bound::BatchPartitions.check(changes.iter().map(partitions_created).sum())?;
+        self.partitions_created = changes.iter().map(partitions_created).sum();
+        Bound::BatchPartitions.check(self.partitions_created)?;
         for (position, change) in (0..).zip(changes) {
             self.change(change)
                 .map_err(|reason| Rejection::InBatch { position, reason: Box::new(reason) })?;
@@ -138,8 +156,18 @@ impl Edit<'_> {
             }
             MetadataChange::DeregisterNode { node_id, expected } => self.deregister_node(*node_id, *expected),
             MetadataChange::IncrementClusterEpoch { expected } => self.increment_cluster_epoch(*expected),
-            MetadataChange::CreateStream { path, partitions, schema, key, machine, data_group } => {
-                check_stream(path, schema, key)?;
+            MetadataChange::CreateStream {
+                path,
+                partitions,
+                schema,
+                key,
+                machine,
+                data_group,
+                retention,
+                limits,
+            } => {
+                check_stream(path, schema, key, machine)?;
+                check_settings(retention, limits)?;
                 Bound::StreamPartitions.check(*partitions as usize)?;
                 let (stream_id, range) = self.admit_stream(path, *partitions)?;
                 self.create_stream(StreamDescriptor {
@@ -148,11 +176,16 @@ impl Edit<'_> {
                     partition_ids: vec![range],
                     schema: schema.clone(),
                     key: key.clone(),
-                    machine: *machine,
+                    machine: machine.clone(),
                     data_group: *data_group,
                     created_at_ms: self.time_ms,
+                    retention: *retention,
+                    limits: *limits,
                 });
                 Ok(())
+            }
+            MetadataChange::AlterStream { path, expected, partitions, retention, limits } => {
+                self.alter_stream(path, *expected, *partitions, *retention, *limits)
             }
             MetadataChange::DropStream { path, expected } => self.drop_stream(path, *expected),
         }

@@ -2,10 +2,12 @@
 
 use crate::ids::{Epoch, NodeId, OwnerEpoch, PartitionId, PartitionRange, StreamId};
 use crate::metadata::DeltaMetadata;
-use crate::metadata::catalogue::{StreamDescriptor, check_stream_path};
+use crate::metadata::catalogue::{
+    Retention, StreamDescriptor, StreamLimits, check_settings, check_stream_path,
+};
 use crate::metadata::history::OwnershipCause;
 use crate::metadata::journal::Edit;
-use crate::metadata::limits::{Limit, STREAMS_MAX};
+use crate::metadata::limits::{Bound, Limit, STREAMS_MAX};
 use crate::metadata::response::{Minted, Rejection};
 
 impl Edit<'_> {
@@ -21,38 +23,94 @@ impl Edit<'_> {
         if self.state().streams.len() >= STREAMS_MAX {
             return Err(Rejection::LimitReached { limit: Limit::Streams });
         }
+        Ok((StreamId(self.state().counters.stream_id), self.admit_partitions(partitions)?))
+    }
+
+    /// The ids that new partitions may have.
+    fn admit_partitions(&self, partitions: u32) -> Result<PartitionRange, Rejection> {
         self.check_room_for_partitions(partitions)?;
-        let range = self
-            .state()
+        self.state()
             .unused_partitions(partitions)
-            .ok_or(Rejection::LimitReached { limit: Limit::PartitionIds })?;
-        Ok((StreamId(self.state().counters.stream_id), range))
+            .ok_or(Rejection::LimitReached { limit: Limit::PartitionIds })
     }
 
     pub(super) fn create_stream(&mut self, stream: StreamDescriptor) {
-        let mut counters = self.state().counters;
-        counters.stream_id = stream.stream_id.0 + 1;
-        let waiting = OwnerEpoch { node_id: NodeId::UNASSIGNED, epoch: Epoch::FIRST };
         for &range in &stream.partition_ids {
-            counters.partition_id = u64::from(range.last().0) + 1;
-            for partition_id in range.iter() {
-                self.set_owner(partition_id, NodeId::UNASSIGNED, waiting, OwnershipCause::Created);
-            }
+            self.create_partitions(range);
             self.minted.push(Minted::Stream { stream_id: stream.stream_id, partitions: range });
         }
+        let mut counters = self.state().counters;
+        counters.stream_id = stream.stream_id.0 + 1;
         self.set_counters(counters);
         self.insert_stream(stream);
     }
 
-    pub(super) fn drop_stream(&mut self, path: &str, expected: Option<StreamId>) -> Result<(), Rejection> {
+    /// New partitions wait for an owner at the first epoch.
+    fn create_partitions(&mut self, range: PartitionRange) {
+        let waiting = OwnerEpoch { node_id: NodeId::UNASSIGNED, epoch: Epoch::FIRST };
+        for partition_id in range.iter() {
+            self.set_owner(partition_id, NodeId::UNASSIGNED, waiting, OwnershipCause::Created);
+        }
+        let mut counters = self.state().counters;
+        counters.partition_id = u64::from(range.last().0) + 1;
+        self.set_counters(counters);
+    }
+
+    pub(super) fn alter_stream(
+        &mut self,
+        path: &str,
+        expected: StreamId,
+        partitions: Option<u32>,
+        retention: Option<Retention>,
+        limits: Option<StreamLimits>,
+    ) -> Result<(), Rejection> {
         check_stream_path(path)?;
+        let stream = self.expected_stream(path, Some(expected))?;
+        let (retention, limits) = (retention.unwrap_or(stream.retention), limits.unwrap_or(stream.limits));
+        check_settings(&retention, &limits)?;
+        let current = stream.partition_count();
+        let added = match partitions {
+            None => 0,
+            Some(given) => {
+                Bound::StreamPartitions.check(given as usize)?;
+                given.checked_sub(current).ok_or_else(|| Rejection::PartitionsShrunk {
+                    path: path.to_owned(),
+                    current,
+                    given,
+                })?
+            }
+        };
+        self.partitions_created += added as usize;
+        Bound::BatchPartitions.check(self.partitions_created)?;
+        let range = if added == 0 { None } else { Some(self.admit_partitions(added)?) };
+
+        self.set_stream_settings(path, retention, limits);
+        if let Some(range) = range {
+            self.create_partitions(range);
+            self.extend_stream(path, range);
+            self.minted.push(Minted::Partitions(range));
+        }
+        Ok(())
+    }
+
+    /// The stream of this path, if it is the expected one (OWN-2).
+    fn expected_stream(
+        &self,
+        path: &str,
+        expected: Option<StreamId>,
+    ) -> Result<&StreamDescriptor, Rejection> {
         let stream =
             self.state().stream(path).ok_or_else(|| Rejection::UnknownStream { path: path.to_owned() })?;
         let current = stream.stream_id;
-        if let Some(expected) = expected.filter(|expected| *expected != current) {
-            return Err(Rejection::StreamReplaced { path: path.to_owned(), expected, current });
+        match expected.filter(|expected| *expected != current) {
+            Some(expected) => Err(Rejection::StreamReplaced { path: path.to_owned(), expected, current }),
+            None => Ok(stream),
         }
-        for range in stream.partition_ids.clone() {
+    }
+
+    pub(super) fn drop_stream(&mut self, path: &str, expected: Option<StreamId>) -> Result<(), Rejection> {
+        check_stream_path(path)?;
+        for range in self.expected_stream(path, expected)?.partition_ids.clone() {
             for partition_id in range.iter() {
                 self.set_ownership(partition_id, None);
                 self.remove_release(partition_id);

@@ -13,7 +13,8 @@ use crate::ids::{
     StreamId,
 };
 use crate::metadata::{
-    CheckpointRef, EntryBody, MetadataChange, MetadataLogEntry, Release, SourceOffsets, StreamMachine,
+    CheckpointRef, EntryBody, MetadataChange, MetadataLogEntry, Release, Retention, SourceOffsets,
+    StreamLimits, StreamMachine,
 };
 use crate::node::{NodeMetadata, NodeRole, NodeState};
 
@@ -109,14 +110,33 @@ fn change_to(change: &MetadataChange) -> proto::Change {
         MetadataChange::IncrementClusterEpoch { expected } => {
             Kind::IncrementClusterEpoch(proto::IncrementClusterEpoch { expected: *expected })
         }
-        MetadataChange::CreateStream { path, partitions, schema, key, machine, data_group } => {
-            Kind::CreateStream(Box::new(proto::CreateStream {
+        MetadataChange::CreateStream {
+            path,
+            partitions,
+            schema,
+            key,
+            machine,
+            data_group,
+            retention,
+            limits,
+        } => Kind::CreateStream(Box::new(proto::CreateStream {
+            path: path.clone(),
+            partitions: *partitions,
+            schema: schema.clone(),
+            key: key.clone(),
+            machine: machine_to(machine),
+            data_group: data_group.0,
+            machine_name: machine_name_to(machine),
+            retention: set(*retention).map(retention_to),
+            limits: set(*limits).map(limits_to),
+        })),
+        MetadataChange::AlterStream { path, expected, partitions, retention, limits } => {
+            Kind::AlterStream(Box::new(proto::AlterStream {
                 path: path.clone(),
+                expected: expected.0,
                 partitions: *partitions,
-                schema: schema.clone(),
-                key: key.clone(),
-                machine: machine_to(*machine),
-                data_group: data_group.0,
+                retention: retention.map(retention_to),
+                limits: limits.map(limits_to),
             }))
         }
         MetadataChange::DropStream { path, expected } => {
@@ -177,8 +197,17 @@ fn change_from(change: proto::Change) -> Result<MetadataChange, Fault> {
             partitions: change.partitions,
             schema: change.schema,
             key: change.key,
-            machine: machine_from(change.machine)?,
+            machine: machine_from(change.machine, change.machine_name)?,
             data_group: DataGroupId(change.data_group),
+            retention: change.retention.map(retention_from).unwrap_or_default(),
+            limits: change.limits.map(limits_from).unwrap_or_default(),
+        },
+        Kind::AlterStream(change) => MetadataChange::AlterStream {
+            path: change.path,
+            expected: StreamId(change.expected),
+            partitions: change.partitions,
+            retention: change.retention.map(retention_from),
+            limits: change.limits.map(limits_from),
         },
         Kind::DropStream(change) => {
             MetadataChange::DropStream { path: change.path, expected: change.expected.map(StreamId) }
@@ -319,11 +348,50 @@ wire_enum!(
     [Joining, Active, Draining, Left, Failed]
 );
 wire_enum!(role_to, role_from, NodeRole, NodeRole, "a node has no known role", [Server, Worker]);
-wire_enum!(
-    machine_to,
-    machine_from,
-    StreamMachine,
-    StreamMachine,
-    "a stream has no known machine",
-    [Log, Kv]
-);
+
+pub(super) fn machine_to(machine: &StreamMachine) -> i32 {
+    let machine = match machine {
+        StreamMachine::Log => proto::StreamMachine::Log,
+        StreamMachine::Kv => proto::StreamMachine::Kv,
+        StreamMachine::Custom(_) => proto::StreamMachine::Custom,
+    };
+    machine as i32
+}
+
+pub(super) fn machine_name_to(machine: &StreamMachine) -> String {
+    match machine {
+        StreamMachine::Log | StreamMachine::Kv => String::new(),
+        StreamMachine::Custom(name) => name.clone(),
+    }
+}
+
+pub(super) fn machine_from(machine: i32, name: String) -> Result<StreamMachine, Fault> {
+    match proto::StreamMachine::try_from(machine) {
+        Ok(proto::StreamMachine::Custom) => Ok(StreamMachine::Custom(name)),
+        _ if !name.is_empty() => Err(Fault("a machine of our own has a name beside it")),
+        Ok(proto::StreamMachine::Log) => Ok(StreamMachine::Log),
+        Ok(proto::StreamMachine::Kv) => Ok(StreamMachine::Kv),
+        Ok(proto::StreamMachine::Unspecified) | Err(_) => Err(Fault("a stream has no known machine")),
+    }
+}
+
+/// What is as if it were not there is not written: streams of before it was known keep their bytes.
+pub(super) fn set<T: Default + PartialEq>(value: T) -> Option<T> {
+    (value != T::default()).then_some(value)
+}
+
+pub(super) fn retention_to(retention: Retention) -> proto::Retention {
+    proto::Retention { age_ms: retention.age_ms, bytes: retention.bytes }
+}
+
+pub(super) fn retention_from(retention: proto::Retention) -> Retention {
+    Retention { age_ms: retention.age_ms, bytes: retention.bytes }
+}
+
+pub(super) fn limits_to(limits: StreamLimits) -> proto::StreamLimits {
+    proto::StreamLimits { row_bytes_max: limits.row_bytes_max }
+}
+
+pub(super) fn limits_from(limits: proto::StreamLimits) -> StreamLimits {
+    StreamLimits { row_bytes_max: limits.row_bytes_max }
+}

@@ -40,6 +40,7 @@ fn minted_to(minted: &Minted) -> proto::Minted {
             stream_id: stream_id.0,
             partitions: Some(range_to(partitions)),
         }),
+        Minted::Partitions(partitions) => MintedKind::Partitions(range_to(partitions)),
     };
     proto::Minted { minted: Some(minted) }
 }
@@ -51,6 +52,7 @@ fn minted_from(minted: proto::Minted) -> Result<Minted, Fault> {
             stream_id: StreamId(stream.stream_id),
             partitions: range_from(need(stream.partitions, "a minted stream has no partitions")?)?,
         },
+        MintedKind::Partitions(partitions) => Minted::Partitions(range_from(partitions)?),
     })
 }
 
@@ -109,6 +111,13 @@ fn rejection_to(rejection: &Rejection) -> proto::Rejection {
                 path: path.clone(),
                 expected: expected.0,
                 current: current.0,
+            })
+        }
+        Rejection::PartitionsShrunk { path, current, given } => {
+            Reason::PartitionsShrunk(proto::PartitionsShrunk {
+                path: path.clone(),
+                current: *current,
+                given: *given,
             })
         }
         Rejection::LimitReached { limit } => {
@@ -175,6 +184,9 @@ fn rejection_from(rejection: proto::Rejection) -> Result<Rejection, Fault> {
             expected: StreamId(reason.expected),
             current: StreamId(reason.current),
         },
+        Reason::PartitionsShrunk(reason) => {
+            Rejection::PartitionsShrunk { path: reason.path, current: reason.current, given: reason.given }
+        }
         Reason::LimitReached(reason) => Rejection::LimitReached { limit: limit_from(reason.limit)? },
         Reason::Invalid(invalid) => Rejection::Invalid(invalid_from(invalid)?),
         Reason::InBatch(reason) => Rejection::InBatch {
@@ -211,6 +223,7 @@ fn invalid_to(invalid: &InvalidChange) -> proto::InvalidChange {
             };
             InvalidKind::StreamPath(proto::StreamPathFault { path: path.clone(), fault: Some(fault) })
         }
+        InvalidChange::MachineName { name } => InvalidKind::MachineName(name.clone()),
         InvalidChange::KeyRepeated { column } => InvalidKind::KeyRepeated(column.clone()),
         InvalidChange::WorkerIdGiven { node_id } => InvalidKind::WorkerIdGiven(node_id.0),
         InvalidChange::ServerId { node_id } => InvalidKind::ServerId(node_id.0),
@@ -244,6 +257,7 @@ fn invalid_from(invalid: proto::InvalidChange) -> Result<InvalidChange, Fault> {
             };
             InvalidChange::StreamPath { path: stream_path.path, fault }
         }
+        InvalidKind::MachineName(name) => InvalidChange::MachineName { name },
         InvalidKind::KeyRepeated(column) => InvalidChange::KeyRepeated { column },
         InvalidKind::WorkerIdGiven(node_id) => InvalidChange::WorkerIdGiven { node_id: NodeId(node_id) },
         InvalidKind::ServerId(node_id) => InvalidChange::ServerId { node_id: NodeId(node_id) },
@@ -286,5 +300,9 @@ wire_enum!(
         StoragePathBytes,
         SourceOffsets,
         SourceNameBytes,
+        MachineNameBytes,
+        RetentionAge,
+        RetentionBytes,
+        RowBytes,
     ]
 );

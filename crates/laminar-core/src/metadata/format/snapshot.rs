@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 
 use super::entry::{
-    checkpoint_from, checkpoint_to, epoch_from, machine_from, machine_to, node_metadata_from,
-    node_metadata_to, range_from, range_to, release_from, release_to, request_id_from, request_id_to,
-    role_from, role_to, state_from, state_to, wire_enum,
+    checkpoint_from, checkpoint_to, epoch_from, limits_from, limits_to, machine_from, machine_name_to,
+    machine_to, node_metadata_from, node_metadata_to, range_from, range_to, release_from, release_to,
+    request_id_from, request_id_to, retention_from, retention_to, role_from, role_to, set, state_from,
+    state_to, wire_enum,
 };
 use super::response;
 use super::{Fault, need, proto};
 use crate::ids::{DataGroupId, LogIndex, NodeId, PartitionId, RequestId, StreamId};
 use crate::metadata::apply::LOG_INDEX_MAX;
-use crate::metadata::catalogue::{Catalogue, check_stream};
+use crate::metadata::catalogue::{Catalogue, check_settings, check_stream};
 use crate::metadata::dedup::{REQUESTS_REMEMBERED_MAX, Requests};
 use crate::metadata::history::{HISTORY_PER_PARTITION_MAX, History};
 use crate::metadata::retired::RetiredIds;
@@ -272,17 +273,24 @@ fn stream_to(stream: &StreamDescriptor) -> proto::StreamDescriptor {
         partitions: stream.partition_ids.iter().copied().map(range_to).collect(),
         schema: stream.schema.clone(),
         key: stream.key.clone(),
-        machine: machine_to(stream.machine),
+        machine: machine_to(&stream.machine),
         data_group: stream.data_group.0,
         created_at_ms: stream.created_at_ms,
+        machine_name: machine_name_to(&stream.machine),
+        retention: set(stream.retention).map(retention_to),
+        limits: set(stream.limits).map(limits_to),
     }
 }
 
 fn streams_from(streams: Vec<proto::StreamDescriptor>) -> Result<Catalogue, Fault> {
     let mut catalogue = Catalogue::default();
     for stream in streams {
-        check_stream(&stream.path, &stream.schema, &stream.key)
-            .map_err(|_| Fault("a stream has a path, schema or key that is not allowed"))?;
+        let machine = machine_from(stream.machine, stream.machine_name)?;
+        let retention = stream.retention.map(retention_from).unwrap_or_default();
+        let limits = stream.limits.map(limits_from).unwrap_or_default();
+        check_stream(&stream.path, &stream.schema, &stream.key, &machine)
+            .and_then(|()| check_settings(&retention, &limits))
+            .map_err(|_| Fault("a stream has a path, schema, key or setting that is not allowed"))?;
         if stream.partitions.is_empty() || catalogue.get(&stream.path).is_some() {
             return Err(Fault("a stream stands twice or has no partitions"));
         }
@@ -292,9 +300,11 @@ fn streams_from(streams: Vec<proto::StreamDescriptor>) -> Result<Catalogue, Faul
             partition_ids: stream.partitions.into_iter().map(range_from).collect::<Result<_, _>>()?,
             schema: stream.schema,
             key: stream.key,
-            machine: machine_from(stream.machine)?,
+            machine,
             data_group: DataGroupId(stream.data_group),
             created_at_ms: stream.created_at_ms,
+            retention,
+            limits,
         });
     }
     check_disjoint(&catalogue)?;

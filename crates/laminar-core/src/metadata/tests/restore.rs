@@ -80,7 +80,10 @@ fn a_state_with_wrong_streams_is_refused() {
             s.streams.insert(stream);
         })
     };
-    assert_eq!(with(&|b| b.path = "b".to_owned()), "a stream has a path, schema or key that is not allowed");
+    assert_eq!(
+        with(&|b| b.path = "b".to_owned()),
+        "a stream has a path, schema, key or setting that is not allowed"
+    );
     assert_eq!(with(&|b| b.partition_ids.clear()), "a stream stands twice or has no partitions");
     assert_eq!(with(&|b| b.partition_ids = vec![range(1, 2)]), "two streams share a partition or an id");
     assert_eq!(with(&|b| b.stream_id = crate::ids::StreamId(1)), "two streams share a partition or an id");

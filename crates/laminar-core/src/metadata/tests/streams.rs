@@ -20,8 +20,8 @@ fn a_new_stream_has_contiguous_partitions_that_wait_at_the_first_epoch() {
     let stream = state.stream("/shop/orders").unwrap();
     assert_eq!((stream.stream_id, stream.partition_ids.as_slice()), (StreamId(1), [range(0, 2)].as_slice()));
     assert_eq!(
-        (stream.machine, stream.data_group, stream.created_at_ms),
-        (StreamMachine::Log, DataGroupId(1), 10)
+        (&stream.machine, stream.data_group, stream.created_at_ms),
+        (&StreamMachine::Log, DataGroupId(1), 10)
     );
     assert_eq!((stream.schema.as_slice(), stream.key.len()), ([1, 2, 3].as_slice(), 1));
 }
@@ -128,6 +128,8 @@ fn a_stream_keeps_to_its_bounds() {
             key,
             machine: StreamMachine::Kv,
             data_group: DataGroupId(0),
+            retention: Retention::default(),
+            limits: StreamLimits::default(),
         };
         apply(&mut state.clone(), change).rejection().cloned()
     };
@@ -167,4 +169,131 @@ fn the_cluster_holds_so_many_partitions_and_no_more() {
     assert!(apply(&mut state, create_stream("/more", left)).is_applied());
     let response = apply(&mut state, create(u32::MAX, owner(1, 1)));
     assert_eq!(response.rejection(), Some(&Rejection::LimitReached { limit }));
+}
+
+fn alter(path: &str, expected: u64, partitions: Option<u32>) -> MetadataChange {
+    MetadataChange::AlterStream {
+        path: path.to_owned(),
+        expected: StreamId(expected),
+        partitions,
+        retention: None,
+        limits: None,
+    }
+}
+
+#[test]
+fn a_stream_grows_by_a_further_range_of_waiting_partitions() {
+    let mut state =
+        after([create_stream("/a", 2), create_stream("/b", 1), assign(0, owner(0, 1), owner(3, 2))]);
+    let response = apply(&mut state, alter("/a", 1, Some(5)));
+    assert_eq!(response.minted(), [Minted::Partitions(range(3, 5))]);
+    let stream = state.stream("/a").unwrap();
+    assert_eq!(stream.partition_ids, [range(0, 1), range(3, 5)]);
+    assert_eq!(stream.partition_count(), 5);
+    assert_eq!(state.partition_owner(PartitionId(0)), Some(NodeId(3)));
+    for partition in 3..6 {
+        let partition = PartitionId(partition);
+        assert_eq!(state.partition_ownership(partition).unwrap().owner_epoch(), owner(0, 1));
+        assert_eq!(state.stream_of(partition).unwrap().path, "/a");
+        let events: Vec<_> = state.history(partition).map(|event| event.cause).collect();
+        assert_eq!(events, [OwnershipCause::Created]);
+    }
+    // As many as there are adds none.
+    assert_eq!(apply(&mut state, alter("/a", 1, Some(5))).minted(), []);
+    assert_eq!(stream_minted(&apply(&mut state, create_stream("/c", 1))).1, range(6, 6));
+    assert!(apply(&mut state, drop_stream("/a")).is_applied());
+    assert_eq!(state.retired_partitions().collect::<Vec<_>>(), [range(0, 1), range(3, 5)]);
+    assert_eq!(state.stream_of(PartitionId(4)), None);
+}
+
+#[test]
+fn a_stream_is_altered_only_if_it_is_the_expected_one_and_does_not_shrink() {
+    let mut state = after([create_stream("/a", 2), drop_stream("/a"), create_stream("/a", 2)]);
+    let path = || "/a".to_owned();
+    assert_eq!(
+        rejected(&mut state, alter("/a", 1, Some(3))),
+        Rejection::StreamReplaced { path: path(), expected: StreamId(1), current: StreamId(2) }
+    );
+    assert_eq!(
+        rejected(&mut state, alter("/a", 2, Some(1))),
+        Rejection::PartitionsShrunk { path: path(), current: 2, given: 1 }
+    );
+    assert_eq!(
+        rejected(&mut state, alter("/b", 2, None)),
+        Rejection::UnknownStream { path: "/b".to_owned() }
+    );
+    for given in [0, PARTITIONS_PER_STREAM_MAX + 1] {
+        let invalid = InvalidChange::OutOfRange { bound: Bound::StreamPartitions, given: u64::from(given) };
+        assert_eq!(rejected(&mut state, alter("/a", 2, Some(given))), Rejection::Invalid(invalid));
+    }
+}
+
+#[test]
+fn retention_and_limits_are_set_at_creation_and_altered_one_by_one() {
+    let week = Retention { age_ms: Some(604_800_000), bytes: None };
+    let small = StreamLimits { row_bytes_max: Some(1024) };
+    let mut create = create_stream("/a", 1);
+    if let MetadataChange::CreateStream { retention, limits, machine, .. } = &mut create {
+        (*retention, *limits) = (week, small);
+        *machine = StreamMachine::Custom("sum".to_owned());
+    }
+    let mut state = after([create]);
+    let settings = |state: &DeltaMetadata| {
+        let stream = state.stream("/a").unwrap();
+        (stream.retention, stream.limits)
+    };
+    assert_eq!(settings(&state), (week, small));
+    assert_eq!(state.stream("/a").unwrap().machine.as_str(), "sum");
+    let set = |new_retention, new_limits| {
+        let mut change = alter("/a", 1, None);
+        if let MetadataChange::AlterStream { retention, limits, .. } = &mut change {
+            (*retention, *limits) = (new_retention, new_limits);
+        }
+        change
+    };
+    assert_eq!(apply(&mut state, set(Some(Retention::default()), None)).minted(), []);
+    assert_eq!(settings(&state), (Retention::default(), small));
+    apply(&mut state, set(None, Some(StreamLimits::default())));
+    assert_eq!(settings(&state), (Retention::default(), StreamLimits::default()));
+
+    let too_small = |bound| Rejection::Invalid(InvalidChange::OutOfRange { bound, given: 0 });
+    let age = Retention { age_ms: Some(0), bytes: None };
+    let bytes = Retention { age_ms: None, bytes: Some(0) };
+    assert_eq!(rejected(&mut state, set(Some(age), None)), too_small(Bound::RetentionAge));
+    assert_eq!(rejected(&mut state, set(Some(bytes), None)), too_small(Bound::RetentionBytes));
+    let row = StreamLimits { row_bytes_max: Some(0) };
+    assert_eq!(rejected(&mut state, set(None, Some(row))), too_small(Bound::RowBytes));
+}
+
+#[test]
+fn an_alteration_in_a_refused_batch_is_taken_back() {
+    let mut state = after([create_stream("/a", 2)]);
+    let before = state.clone();
+    let mut settings = alter("/a", 1, Some(4));
+    if let MetadataChange::AlterStream { retention, .. } = &mut settings {
+        *retention = Some(Retention { age_ms: Some(1), bytes: Some(2) });
+    }
+    let batch = vec![settings, alter("/a", 1, Some(6)), alter("/a", 1, Some(5))];
+    let entry = MetadataLogEntry::batch(0, RequestId::NONE, batch);
+    let (response, touched) = state.apply_noting(LogIndex(9), &entry);
+    assert_eq!(response.rejection().map(Rejection::code), Some("partitions_shrunk"));
+    assert_eq!(touched, []);
+    (state.last_applied_log, state.last_applied_time_ms) =
+        (before.last_applied_log, before.last_applied_time_ms);
+    assert_eq!(state, before);
+}
+
+#[test]
+fn a_batch_adds_and_creates_so_many_partitions_and_no_more() {
+    let state = after([create_stream("/a", 1)]);
+    let half = PARTITIONS_PER_STREAM_MAX / 2;
+    let batch = |more: u32| {
+        let changes = vec![create_stream("/b", half), alter("/a", 1, Some(half + more))];
+        state.clone().apply(&MetadataLogEntry::batch(0, RequestId::NONE, changes))
+    };
+    assert!(batch(1).is_applied());
+    let given = u64::from(PARTITIONS_PER_STREAM_MAX) + 1;
+    let invalid = Rejection::Invalid(InvalidChange::OutOfRange { bound: Bound::BatchPartitions, given });
+    let reason = Box::new(invalid);
+    assert_eq!(batch(2).rejection(), Some(&Rejection::InBatch { position: 1, reason }));
 }

@@ -98,6 +98,18 @@ fn rejections_read_as_documented() {
              again",
         ),
         (
+            Rejection::PartitionsShrunk { path: path(), current: 8, given: 4 },
+            "partitions_shrunk",
+            "stream /shop/orders: change refused, it has 8 partitions and the change asks for 4; partitions are only added, \
+             ask for 8 or more",
+        ),
+        (
+            invalid(InvalidChange::MachineName { name: "Sum".to_owned() }),
+            "invalid",
+            "change refused, machine name is \"Sum\"; it must be of letters from a to z, digits, _ or -, and neither log nor \
+             kv",
+        ),
+        (
             Rejection::LimitReached { limit: Limit::Partitions },
             "limit_reached",
             "change refused, the cluster holds 1048576 partitions at most; drop a stream first",
