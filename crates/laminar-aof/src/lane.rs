@@ -15,6 +15,9 @@ const GATHER_PATIENCE: u32 = 100;
 /// From so many waiting bytes on they are written at once, while the committer waits for more.
 const WRITE_EARLY_BYTES: u64 = 256 << 10;
 
+/// How long a background lane lets more come before it writes.
+const NAP: Duration = Duration::from_millis(2);
+
 pub(crate) struct Lane {
     durability: Durability,
     shared: Weak<Shared>,
@@ -27,6 +30,8 @@ pub(crate) struct Lane {
     expected: AtomicUsize,
     /// Whether somebody asked for a sync now.
     sync_wanted: AtomicBool,
+    /// Whether the thread of a background lane waits for more, and looks by itself when it is up again.
+    napping: AtomicBool,
     worker: Mutex<Worker>,
 }
 
@@ -61,6 +66,7 @@ impl Lane {
             bytes: AtomicU64::new(0),
             expected: AtomicUsize::new(0),
             sync_wanted: AtomicBool::new(false),
+            napping: AtomicBool::new(false),
             worker: Mutex::default(),
         })
     }
@@ -80,7 +86,12 @@ impl Lane {
         self.queue().ready.push(log);
         // ORDER: `expected` is read after the queue was locked, and set before `leave` locks it: either this sees that
         // others are expected, or `leave` sees the log.
-        if wake || self.durability == Durability::Background || self.expected.load(Ordering::Relaxed) > 1 {
+        let needed = match self.durability {
+            // ORDER: as above, with the lock of the queue: a thread that naps looks at the queue when it is up again.
+            Durability::Background => !self.napping.load(Ordering::Relaxed),
+            Durability::Synced => self.expected.load(Ordering::Relaxed) > 1,
+        };
+        if wake || needed {
             self.wake.notify_one();
         }
     }
@@ -133,6 +144,9 @@ impl Lane {
         let mut timeout = None;
         loop {
             let stopped = self.wait_for_work(timeout);
+            if self.durability == Durability::Background && !stopped {
+                self.nap();
+            }
             let Some(shared) = self.shared.upgrade() else { return };
             let mut worker = self.worker();
             worker.round(self, &shared);
@@ -155,6 +169,18 @@ impl Lane {
             None => self.wake.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner),
         };
         queue.stopped
+    }
+
+    /// Lets more come before it is written behind: nobody waits for it, and waking for each record would cost those who
+    /// append more than the writing does.
+    fn nap(&self) {
+        let queue = self.queue();
+        self.napping.store(true, Ordering::Relaxed);
+        let undisturbed = |queue: &mut Queue| !queue.stopped && !self.sync_wanted.load(Ordering::Acquire);
+        let queue =
+            self.wake.wait_timeout_while(queue, NAP, undisturbed).unwrap_or_else(PoisonError::into_inner).0;
+        self.napping.store(false, Ordering::Relaxed);
+        drop(queue);
     }
 
     /// Runs a round if there is work for one; says whether there was.

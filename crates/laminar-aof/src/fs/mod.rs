@@ -1,5 +1,6 @@
 //! The one way to the disk: a small trait, so that tests can fail, tear, delay or lie about any call.
 
+mod faulty;
 mod memory;
 mod real;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use crate::error::{AofError, FileOperation};
 
+pub use faulty::{DiskFault, FaultyFileSystem};
 pub use memory::{Fault, FileCall, MemoryFileSystem, Survival};
 pub use real::RealFileSystem;
 
