@@ -161,6 +161,15 @@ impl PartitionLogStore {
         self.inner.find_time(self.inner.slot().log()?, time_ms)
     }
 
+    /// The first record that was accepted from an entry after this one, or the place of the next record.
+    ///
+    /// # Errors
+    ///
+    /// As [`header`](Self::header).
+    pub fn find_after(&self, entry: LogIndex) -> Result<PartitionLogIndex, LogError> {
+        self.inner.find_after(self.inner.slot().log()?, entry)
+    }
+
     /// Keeps the records from `from` on, as far as they are there, until the pin is dropped.
     ///
     /// # Errors

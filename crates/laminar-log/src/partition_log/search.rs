@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use laminar_aof::{Aof, AofError};
+use laminar_core::ids::LogIndex;
 
 use super::inner::Inner;
 use super::tail::{Point, index, rows};
@@ -85,5 +86,9 @@ impl Inner {
     pub(super) fn find_time(&self, log: &Aof, time_ms: u64) -> Result<Option<PartitionLogIndex>, LogError> {
         let found = self.partition_point(log, |point| point.time_ms < time_ms)?;
         Ok(log.sequences().contains(&found).then_some(index(found)))
+    }
+
+    pub(super) fn find_after(&self, log: &Aof, entry: LogIndex) -> Result<PartitionLogIndex, LogError> {
+        Ok(index(self.partition_point(log, |point| point.raft_index <= entry.0)?))
     }
 }

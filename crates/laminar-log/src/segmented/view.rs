@@ -1,7 +1,7 @@
 //! What can be seen of the partitions of a replica.
 
 use bytes::Bytes;
-use laminar_core::ids::{Epoch, LogIndex, NodeId, PartitionId};
+use laminar_core::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId};
 
 use super::SegmentedStateMachine;
 use super::shared::EntrySource;
@@ -10,6 +10,7 @@ use crate::error::LogError;
 use crate::log_id::{LogId, PartitionLogIndex};
 use crate::partition_log::PartitionLogStore;
 use crate::store::{EntryPayload, SegmentedLogStore};
+use crate::verdict::PartitionVerdict;
 
 /// Where a partition stands on this replica. LOG-1: `snapshot <= applied <= highest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +80,22 @@ impl SegmentedStateMachine {
         })
     }
 
+    /// Who may write a partition, and under which epoch, at this place of the log (wall 2).
+    pub fn owner(&self, id: PartitionId) -> Option<OwnerEpoch> {
+        self.core().verdict.partition(id).map(owner_epoch)
+    }
+
+    /// The same of all partitions there are.
+    pub fn owners(&self) -> Vec<(PartitionId, OwnerEpoch)> {
+        let core = self.core();
+        core.verdict.partitions().map(|(id, verdict)| (id, owner_epoch(verdict))).collect()
+    }
+
+    /// Whether a partition was destroyed; its id is not used again.
+    pub fn is_destroyed(&self, id: PartitionId) -> bool {
+        self.core().verdict.is_destroyed(id)
+    }
+
     /// The partitions there are, by id.
     pub fn partition_ids(&self) -> Vec<PartitionId> {
         self.partitions().keys().copied().collect()
@@ -116,6 +133,10 @@ impl SegmentedStateMachine {
     pub fn verdict_bytes(&self) -> Bytes {
         self.core().verdict.encode()
     }
+}
+
+fn owner_epoch(verdict: &PartitionVerdict) -> OwnerEpoch {
+    OwnerEpoch { node_id: verdict.owner, epoch: verdict.epoch }
 }
 
 impl EntrySource for SegmentedLogStore {

@@ -106,7 +106,10 @@ impl VerdictState {
             limits: &self.limits,
             log_id: id,
             time_ms: entry.time_ms,
-            batch_committed: entry.batch.as_ref().is_some_and(|batch| self.queries.is_committed(batch)),
+            batch_committed: entry
+                .batch
+                .as_ref()
+                .map_or(Some(false), |batch| self.queries.is_committed(batch)),
         };
         let mut accepted = Vec::with_capacity(entry.records.len());
         let mut placed = Vec::with_capacity(entry.records.len());

@@ -96,7 +96,7 @@ impl PartitionVerdict {
     pub(super) fn effect(
         &self,
         record: &PartitionRecord,
-        batch_committed: bool,
+        batch_committed: Option<bool>,
         skips_max: u32,
     ) -> Result<Effect, Fault> {
         let partition = record.partition;
@@ -142,7 +142,7 @@ impl PartitionVerdict {
         Ok(Effect::Skip(index))
     }
 
-    fn stale(&self, record: &PartitionRecord, batch_committed: bool) -> Fault {
+    fn stale(&self, record: &PartitionRecord, batch_committed: Option<bool>) -> Fault {
         Fault::Stale(Refusal::StaleEpoch {
             partition: record.partition,
             given: record.epoch,

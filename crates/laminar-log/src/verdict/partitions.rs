@@ -36,9 +36,9 @@ pub(super) struct Origin<'a> {
     pub(super) limits: &'a VerdictLimits,
     pub(super) log_id: LogId,
     pub(super) time_ms: u64,
-    /// Whether its batch landed before. Then nothing of it will stay, and no limit is looked at: what landed is
-    /// refused for its epoch and owner only.
-    pub(super) batch_committed: bool,
+    /// Whether its batch landed before, if that is known. Unless it has not, nothing of it will stay, and no limit is
+    /// looked at: it is refused for its epoch and owner only.
+    pub(super) batch_committed: Option<bool>,
 }
 
 impl Partitions {
@@ -50,7 +50,7 @@ impl Partitions {
     ) -> Result<Option<AcceptedRecord>, Refusal> {
         match self.try_place(origin, record) {
             Ok(accepted) => Ok(accepted),
-            Err(Fault::Limit(_)) if origin.batch_committed => Ok(None),
+            Err(Fault::Limit(_)) if origin.batch_committed != Some(false) => Ok(None),
             Err(Fault::Stale(refusal) | Fault::Limit(refusal)) => Err(refusal),
         }
     }

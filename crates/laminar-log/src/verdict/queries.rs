@@ -19,9 +19,14 @@ pub(super) struct LastBatch {
 }
 
 impl Queries {
-    /// Whether a batch of this number or above was committed.
-    pub(super) fn is_committed(&self, batch: &BatchId) -> bool {
-        self.last(&batch.query).is_some_and(|last| last.number >= batch.number)
+    /// Whether this batch was committed. Only the last of a query is remembered: of one before it nobody knows, because a
+    /// query may leave numbers out.
+    pub(super) fn is_committed(&self, batch: &BatchId) -> Option<bool> {
+        match self.last(&batch.query).map_or(Ordering::Greater, |last| batch.number.cmp(&last.number)) {
+            Ordering::Greater => Some(false),
+            Ordering::Equal => Some(true),
+            Ordering::Less => None,
+        }
     }
 
     /// What became of this batch if it is the last; nothing if it is new.

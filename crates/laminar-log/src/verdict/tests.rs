@@ -154,7 +154,7 @@ fn refusal(decision: Decision) -> Refusal {
 }
 
 /// What a stale record of node 1 at epoch 1 hears from partition 0, which node 2 owns at epoch `current`.
-fn stale(current: u64, batch_committed: bool) -> Refusal {
+fn stale(current: u64, batch_committed: Option<bool>) -> Refusal {
     Refusal::StaleEpoch {
         partition: PartitionId(0),
         given: Epoch::FIRST,

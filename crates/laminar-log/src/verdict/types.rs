@@ -90,8 +90,8 @@ pub enum Refusal {
         owner: NodeId,
         /// When the current epoch began, in milliseconds since 1970.
         since_ms: u64,
-        /// Whether the batch had landed before.
-        batch_committed: bool,
+        /// Whether the batch had landed before; none if a later one of its query did, and nobody remembers.
+        batch_committed: Option<bool>,
     },
     /// The epoch is right and the owner is not.
     #[error("partition {partition}: write refused, node {given} does not own it, node {owner} does")]
@@ -102,8 +102,8 @@ pub enum Refusal {
         given: NodeId,
         /// Who owns it.
         owner: NodeId,
-        /// Whether the batch had landed before.
-        batch_committed: bool,
+        /// Whether the batch had landed before; none if a later one of its query did, and nobody remembers.
+        batch_committed: Option<bool>,
     },
     /// There is no such partition.
     #[error("partition {partition}: write refused, there is no such partition; create it first")]

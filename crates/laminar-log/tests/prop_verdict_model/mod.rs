@@ -1,6 +1,7 @@
 //! A deliberately simple model of the verdict: it keeps everything forever, copies itself before each entry, and works
 //! out from the whole past what it needs to know.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use laminar_core::ids::{Epoch, LogIndex, NodeId, PartitionId};
@@ -82,7 +83,11 @@ impl Model {
             self.check_producer(producer)?;
         }
         let last = entry.batch.as_ref().and_then(|batch| self.last_batch(&batch.query));
-        let committed = last.as_ref().is_some_and(|(last, _)| *last >= entry.batch.as_ref().unwrap().number);
+        let committed = match last.as_ref().map(|(last, _)| entry.batch.as_ref().unwrap().number.cmp(last)) {
+            Some(Ordering::Less) => None,
+            Some(Ordering::Equal) => Some(true),
+            Some(Ordering::Greater) | None => Some(false),
+        };
         let mut accepted = vec![];
         for record in &entry.records {
             if let Record::Partition(record) = record {
@@ -202,7 +207,7 @@ impl Model {
         id: LogId,
         time_ms: u64,
         record: &PartitionRecord,
-        committed: bool,
+        committed: Option<bool>,
     ) -> Result<Option<AcceptedRecord>, Refusal> {
         match self.check_record(record, committed) {
             Ok(None) => Ok(None),
@@ -222,7 +227,7 @@ impl Model {
                 Ok(Some(taken))
             }
             Err((refusal, is_limit)) => {
-                if is_limit && committed {
+                if is_limit && committed != Some(false) {
                     return Ok(None);
                 }
                 Err(refusal)
@@ -234,7 +239,7 @@ impl Model {
     fn check_record(
         &mut self,
         record: &PartitionRecord,
-        batch_committed: bool,
+        batch_committed: Option<bool>,
     ) -> Result<Option<Change>, (Refusal, bool)> {
         let partition = record.partition;
         if self.destroyed.contains(&partition) {

@@ -39,17 +39,17 @@ fn epochs_and_owners_come_first_and_say_whether_the_batch_landed() {
     let mut log = log();
     accepted(&log.decide(of(batch("q", 7))));
     let wrong_owner = |number| Entry { batch: batch("q", number), ..entry([append(0, 3, 1, 1)]) };
-    for (number, landed) in [(6, true), (7, true), (8, false)] {
+    for (number, landed) in [(6, None), (7, Some(true)), (8, Some(false))] {
         let Refusal::NotOwned { batch_committed, .. } = refusal(log.decide(wrong_owner(number))) else {
             panic!("node 3 owns nothing");
         };
         assert_eq!(batch_committed, landed, "{number}");
     }
     log.accept([fence(0, 2, 2)]);
-    for (number, landed) in [(6, true), (7, true), (8, false)] {
+    for (number, landed) in [(6, None), (7, Some(true)), (8, Some(false))] {
         assert_eq!(refusal(log.decide(of(batch("q", number)))), stale(2, landed), "{number}");
     }
-    assert_eq!(refusal(log.decide(of(batch("new", 1)))), stale(2, false));
+    assert_eq!(refusal(log.decide(of(batch("new", 1)))), stale(2, Some(false)));
 }
 
 #[test]

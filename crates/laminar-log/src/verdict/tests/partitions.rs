@@ -10,12 +10,12 @@ fn only_the_current_epoch_and_owner_append_epoch_2() {
     log.accept([create(0, 1, 1)]);
     log.accept([append(0, 1, 1, 3)]);
     let not_owned =
-        Refusal::NotOwned { partition: P, given: NodeId(9), owner: NodeId(1), batch_committed: false };
+        Refusal::NotOwned { partition: P, given: NodeId(9), owner: NodeId(1), batch_committed: Some(false) };
     assert_eq!(log.refuse([append(0, 9, 1, 1)]), not_owned);
     // An epoch to come is refused as well: its fence has not been applied yet.
     assert!(matches!(log.refuse([append(0, 1, 2, 1)]), Refusal::StaleEpoch { .. }));
     log.accept([fence(0, 2, 4)]);
-    assert_eq!(log.refuse([append(0, 1, 1, 1)]), stale(4, false));
+    assert_eq!(log.refuse([append(0, 1, 1, 1)]), stale(4, Some(false)));
     log.accept([append(0, 2, 4, 1)]);
     let partition = log.partition(0);
     assert_eq!((partition.epoch.get(), partition.owner), (4, NodeId(2)));

@@ -16,14 +16,14 @@ fn refusals_read_as_documented() {
                 current: epoch(9),
                 owner: NodeId(3),
                 since_ms: 0,
-                batch_committed: false,
+                batch_committed: Some(false),
             },
             ErrorKind::Stale,
             "partition 42: write refused, it came under epoch 7 of node 1 and epoch 9 of node 3 is current; refresh the \
              guard",
         ),
         (
-            Refusal::NotOwned { partition, given: NodeId(1), owner: NodeId(3), batch_committed: true },
+            Refusal::NotOwned { partition, given: NodeId(1), owner: NodeId(3), batch_committed: Some(true) },
             ErrorKind::Stale,
             "partition 42: write refused, node 1 does not own it, node 3 does",
         ),
