@@ -14,6 +14,8 @@
 //! Everything is generic over openraft's `AsyncRuntime`, so that the same code runs on tokio and on the simulated one;
 //! [`OpenraftRuntime`] (`runtime.rs`) hands that runtime on to the log below.
 //!
+//! The metadata group is such a group too, with one partition: [`RaftCoordinator`] (`coordinator/`).
+//!
 //! # Invariants
 //!
 //! 1. **LOG-3**: an append is reported as flushed, and a vote as saved, only when it is on disk.
@@ -28,6 +30,7 @@
 mod blocking;
 mod config;
 mod convert;
+mod coordinator;
 mod late;
 mod log_reader;
 mod log_storage;
@@ -36,6 +39,7 @@ mod membership;
 mod replica;
 mod retire;
 mod runtime;
+mod sole_network;
 mod source;
 #[doc(hidden)]
 pub mod testing;
@@ -43,16 +47,21 @@ mod types;
 
 pub use config::{RaftSettings, raft_config};
 pub use convert::{from_log_id, to_log_id};
+pub use coordinator::{
+    CoordinationError, CoordinatorParts, CoordinatorStatus, OwnershipWatch, RaftCoordinator,
+    RaftCoordinatorConfig, Registration, WatchEvent, Written,
+};
 pub use late::LateVerdict;
 pub use log_storage::RaftLog;
 pub use machine::{DataSnapshot, RaftMachine, SnapshotData};
 pub use membership::{MembershipError, decode_membership, encode_membership};
 pub use openraft_rt_tokio::TokioRuntime;
 pub use replica::{
-    DataReplica, NotServing, ProposeError, ReplicaConfig, ReplicaError, ReplicaParts, ReplicaPhase,
-    ReplicaStatus, RpcRefusal, UnknownReason, WallClock,
+    DataReplica, NotServing, ProposeError, ReadIndexError, ReplicaConfig, ReplicaError, ReplicaParts,
+    ReplicaPhase, ReplicaStatus, RpcRefusal, UnknownReason, WallClock,
 };
 pub use runtime::OpenraftRuntime;
+pub use sole_network::{SoleLink, SoleNetwork};
 pub use source::LogSource;
 pub use types::{
     CommittedLeaderId, Data, DataConfig, DataGroup, Group, GroupConfig, LeaderId, Node, RaftEntry, RaftLogId,

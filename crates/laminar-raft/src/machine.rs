@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -33,6 +33,35 @@ pub struct RaftMachine {
     runtime: Arc<dyn Runtime>,
     log: LogSource,
     retirement: Retirement,
+    faults: SnapshotFaults,
+}
+
+/// What went wrong with snapshots. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SnapshotFaults(Arc<Mutex<SnapshotFault>>);
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SnapshotFault {
+    /// How many could not be built.
+    pub(crate) failures: u64,
+    /// Why the last one could not; none once another was.
+    pub(crate) last: Option<String>,
+}
+
+impl SnapshotFaults {
+    pub(crate) fn get(&self) -> SnapshotFault {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn failed(&self, error: &LogError) {
+        let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.failures += 1;
+        faults.last = Some(error.to_string());
+    }
+
+    fn built(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).last = None;
+    }
 }
 
 /// A snapshot, to be read piece by piece: on its way from a replica to another.
@@ -47,7 +76,13 @@ impl fmt::Debug for SnapshotData {
 impl RaftMachine {
     /// Over a machine that was opened. `runtime` is the one that it runs on, and `log` has the entries that it applies.
     pub fn new(machine: SegmentedStateMachine, runtime: Arc<dyn Runtime>, log: LogSource) -> Self {
-        Self { machine, runtime, log, retirement: Retirement::default() }
+        let (retirement, faults) = (Retirement::default(), SnapshotFaults::default());
+        Self { machine, runtime, log, retirement, faults }
+    }
+
+    /// Tells what goes wrong with snapshots here.
+    pub(crate) fn with_faults(self, faults: SnapshotFaults) -> Self {
+        Self { faults, ..self }
     }
 
     /// The machine below.
@@ -166,9 +201,13 @@ impl<R: AsyncRuntime> RaftSnapshotBuilder<DataConfig<R>> for RaftMachine {
                 Err(error) => Err(error),
             };
             match run.and_then(|_| self.newest()) {
-                Ok(Some(snapshot)) => return Ok(snapshot),
+                Ok(Some(snapshot)) => {
+                    self.faults.built();
+                    return Ok(snapshot);
+                }
                 Ok(None) => tracing::warn!("the snapshot that was built is gone; it is built again"),
                 Err(error) => {
+                    self.faults.failed(&error);
                     tracing::warn!(%error, "the snapshot failed; the one before stays, and it is tried again")
                 }
             }

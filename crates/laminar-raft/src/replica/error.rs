@@ -124,7 +124,7 @@ pub enum ProposeError {
     },
 }
 
-fn leads(leader: &Option<NodeId>) -> String {
+pub(crate) fn leads(leader: &Option<NodeId>) -> String {
     leader.map_or_else(|| "nobody is known to".to_owned(), |leader| format!("node {leader} does"))
 }
 
@@ -137,6 +137,9 @@ pub enum UnknownReason {
     /// Another leader took over, and this node's copy of the entry was discarded.
     #[error("another leader took over")]
     LeaderChanged,
+    /// It was applied, and so much since that its answer is not kept any more.
+    #[error("its answer is not kept any more")]
+    Forgotten,
     /// It took too long.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),

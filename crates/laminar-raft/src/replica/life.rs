@@ -106,7 +106,8 @@ impl<R: AsyncRuntime> Inner<R> {
         let lease = Arc::new(());
         let log = RaftLog::with_read_bytes_max(store.clone(), self.config.read_bytes_max)
             .with_lease(Arc::clone(&lease));
-        let machine = RaftMachine::new(machine, Arc::clone(&self.runtime), self.source.clone());
+        let machine = RaftMachine::new(machine, Arc::clone(&self.runtime), self.source.clone())
+            .with_faults(self.snapshot_faults.clone());
         let retirement = machine.retirement().clone();
         let not_started =
             |source| ReplicaError::NotStarted { node: self.parts.node, source: Box::new(source) };

@@ -19,6 +19,7 @@ mod figures;
 mod hold;
 mod life;
 mod propose;
+mod read;
 mod rpc;
 mod supervise;
 mod view;
@@ -40,7 +41,9 @@ use openraft::type_config::TypeConfigExt;
 use openraft::{AsyncRuntime, Config, RaftNetworkFactory};
 
 pub use self::config::{ReplicaConfig, ReplicaParts, WallClock};
+pub(crate) use self::error::leads;
 pub use self::error::{NotServing, ProposeError, ReplicaError, RpcRefusal, UnknownReason};
+pub use self::read::ReadIndexError;
 pub use self::view::{ReplicaPhase, ReplicaStatus};
 
 use self::figures::Figures;
@@ -50,7 +53,7 @@ use self::supervise::{end_hold_in_time, supervise};
 use self::view::Counts;
 use crate::blocking::blocking;
 use crate::config::raft_config;
-use crate::machine::SnapshotData;
+use crate::machine::{SnapshotData, SnapshotFaults};
 use crate::runtime::OpenraftRuntime;
 use crate::source::LogSource;
 use crate::types::{DataConfig, Node};
@@ -75,6 +78,7 @@ struct Inner<R: AsyncRuntime> {
     proposals: ProposalSender<R>,
     latest_time: LatestTime,
     counts: Mutex<Counts>,
+    snapshot_faults: SnapshotFaults,
     figures: Mutex<Figures>,
 }
 
@@ -125,6 +129,7 @@ impl<R: AsyncRuntime> DataReplica<R> {
             proposals,
             latest_time: LatestTime::default(),
             counts: Mutex::default(),
+            snapshot_faults: SnapshotFaults::default(),
         });
         let (store, opened) = inner.open_store().await?;
         inner.source.put(Some(store.clone()));

@@ -69,6 +69,10 @@ pub struct ReplicaStatus {
     pub fsync_retries: u64,
     /// What failed last.
     pub last_fault: Option<String>,
+    /// How often a snapshot could not be built. The one before stayed, and it was tried again.
+    pub snapshot_failures: u64,
+    /// Why the last one could not be built; none once another was.
+    pub snapshot_fault: Option<String>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -85,6 +89,7 @@ impl<R: AsyncRuntime> DataReplica<R> {
     pub fn status(&self) -> ReplicaStatus {
         let inner = &self.inner;
         let counts = inner.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let snapshots = inner.snapshot_faults.get();
         let phase = match *inner.phase() {
             Phase::Serving(_) => ReplicaPhase::Serving,
             Phase::Rebuilding => ReplicaPhase::Rebuilding,
@@ -110,6 +115,8 @@ impl<R: AsyncRuntime> DataReplica<R> {
             rebuild_failures: counts.rebuild_failures,
             fsync_retries: counts.fsync_retries,
             last_fault: counts.last_fault,
+            snapshot_failures: snapshots.failures,
+            snapshot_fault: snapshots.last,
         };
         let Ok(life) = inner.serving() else { return status };
         let (log, metrics) = (life.store.state(), life.raft.metrics());

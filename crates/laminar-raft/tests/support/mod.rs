@@ -3,12 +3,14 @@
 #![allow(dead_code, unused_imports, reason = "each test uses a part")]
 
 mod cluster;
+mod coordinators;
 mod machine;
 mod replicas;
 mod seeds;
 mod workload;
 
 pub(crate) use cluster::Cluster;
+pub(crate) use coordinators::{Coordinators, assign, claim, open_alone, owner};
 pub(crate) use machine::Machine;
 pub(crate) use replicas::{DIR, Replicas, nodes, small_config};
 pub(crate) use seeds::simulate;

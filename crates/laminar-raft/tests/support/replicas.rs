@@ -212,7 +212,7 @@ impl<R: AsyncRuntime> Replicas<R> {
 }
 
 /// The disk of a simulated node: does what waits, after a time.
-async fn work_disk<R: AsyncRuntime>(
+pub(crate) async fn work_disk<R: AsyncRuntime>(
     committer: Committer,
     fs: MemoryFileSystem,
     router: Router<R, DataReplica<R>>,
