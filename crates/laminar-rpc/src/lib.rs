@@ -1,0 +1,23 @@
+//! What laminar's nodes and clients say to each other.
+//!
+//! `proto/laminar/v1/laminar.proto` is the service; [`proto`] is what is generated from it. [`Failure`] (`failure.rs`) is an
+//! error on its way: a class that users know by name, a message and typed fields. It travels in the status of a call, and
+//! comes out on the other side as it went in.
+//!
+//! This crate knows neither files nor Raft.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod failure;
+
+pub use failure::{ErrorClass, Failure, Field};
+
+/// The generated service and messages.
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+pub mod proto {
+    tonic::include_proto!("laminar.v1");
+}
+
+/// The header that carries the secret of an embedded node, or a token.
+pub const AUTHORIZATION: &str = "authorization";
