@@ -1,0 +1,60 @@
+//! The client of laminar: streams, writers and readers over a node in this process or another.
+//!
+//! It does what users see; the Python module converts and calls it. It runs on the tokio runtime of whoever calls, makes
+//! none of its own, and keeps no global state.
+//!
+//! One append, file by file:
+//!
+//! 1. `stream.rs` takes rows; `codec.rs` places them in partitions and encodes them, `staging.rs` writes large ones as a
+//!    block of the store.
+//! 2. `producer/` sends them: one request in flight for each handle, everything that waits goes with the next.
+//! 3. `session.rs` calls the node over `transport.rs`, found by a [`Connector`]; `retry.rs` decides what is sent again.
+//!
+//! A writer (`writer.rs`, `batch.rs`) is a registered run (`run.rs`) with guards (`ownership.rs`) that `guards.rs` keeps fresh.
+//! A reader (`reader.rs`) has one place for each partition (`cursor.rs`), which outlives connections.
+//!
+//! What holds:
+//!
+//! 1. An error whose `outcome_unknown` is false left nothing behind; what may have landed is never called refused.
+//! 2. A retry is the same request: same producer and sequence, or same query and number (TXN-1, TXN-2).
+//! 3. Every wait has an end: the time limit of the handle. Only a reader that follows waits for rows without one.
+//! 4. No answer of a node makes it panic.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod appended;
+mod batch;
+mod chance;
+mod cluster;
+mod codec;
+mod config;
+mod connector;
+mod cursor;
+mod description;
+mod guards;
+mod ownership;
+mod producer;
+mod reader;
+mod retry;
+mod run;
+mod scan;
+mod session;
+mod staging;
+mod stream;
+mod time;
+mod transport;
+mod writer;
+
+pub use appended::{Appended, RowRange};
+pub use batch::Batch;
+pub use cluster::{Alteration, Cluster, MetadataSnapshot, NewStream};
+pub use config::ClientConfig;
+pub use connector::{Connected, ConnectionId, Connector, RemoteConnector};
+pub use description::StreamInfo;
+pub use laminar_rpc::{ErrorClass, Failure, Field, proto};
+pub use reader::{End, ReadOptions, RowReader, Start};
+pub use scan::ScanReader;
+pub use stream::{Barrier, OffsetRange, StreamHandle};
+pub use transport::{Answers, Bearer, MESSAGE_BYTES_MAX, NodeService, Transport};
+pub use writer::Writer;

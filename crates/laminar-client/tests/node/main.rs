@@ -1,0 +1,6 @@
+//! The client against a real node: in the same process, and over gRPC.
+#![allow(clippy::unwrap_used)]
+
+mod rows;
+mod support;
+mod writers;
