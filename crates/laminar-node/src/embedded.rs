@@ -1,0 +1,342 @@
+//! The node of a folder, found or made: what `laminar.open` stands on.
+//!
+//! ```text
+//!   this process is the node          call it
+//!   nobody holds the lock             become the node (embedded), or start a process for it (detached)
+//!   another process holds the lock    connect to where node.json says
+//! ```
+//!
+//! A client that loses its node asks again: if the lock is free by then, it becomes the node itself, and the others find it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use laminar_client::{Connected, ConnectionId, Connector, Transport};
+use laminar_rpc::{ErrorClass, Failure};
+
+use crate::config::NodeConfig;
+use crate::folder::{Endpoint, Folder, FolderError};
+use crate::machines::ApplicationMachines;
+use crate::node::{Node, lock};
+use crate::serve::serve;
+
+/// How long a detached node may take to answer after it was started.
+const START_WAIT: Duration = Duration::from_secs(30);
+/// How long a connection to a node on this machine may take.
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
+
+/// What a process may be to a folder.
+#[derive(Debug, Clone)]
+pub enum Role {
+    /// It becomes the node if nobody is.
+    Embedded,
+    /// It starts a process of its own for the node if nobody is, with this command.
+    Detached(Vec<String>),
+    /// It never becomes the node, and never makes a folder.
+    ClientOnly,
+}
+
+/// Finds the node of a folder. The handle of one `laminar.open`.
+pub struct FolderConnector {
+    path: PathBuf,
+    role: Role,
+    config: NodeConfig,
+    machines: Arc<dyn ApplicationMachines>,
+    /// Whether this handle counts among the users of a node in this process.
+    uses: AtomicBool,
+    closed: AtomicBool,
+}
+
+/// The nodes that run in this process, by folder.
+static RUNNING: Mutex<BTreeMap<PathBuf, Running>> = Mutex::new(BTreeMap::new());
+/// One folder is opened at a time.
+static OPENING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+struct Running {
+    node: Node,
+    endpoint: Endpoint,
+    users: usize,
+}
+
+impl FolderConnector {
+    /// A handle on a folder. Nothing is opened before the first call.
+    pub fn new(path: &Path, role: Role, config: NodeConfig, machines: Arc<dyn ApplicationMachines>) -> Self {
+        let path =
+            path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned());
+        Self { path, role, config, machines, uses: AtomicBool::new(false), closed: AtomicBool::new(false) }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends the handle. A node in this process ends with its last handle.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable, if what was written last could not be synced.
+    pub async fn close(&self) -> Result<(), Failure> {
+        self.closed.store(true, Ordering::SeqCst);
+        if !self.uses.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _one = OPENING.lock().await;
+        let last = {
+            let mut running = lock(&RUNNING);
+            let Some(found) = running.get_mut(&self.path) else { return Ok(()) };
+            found.users = found.users.saturating_sub(1);
+            if found.users > 0 { None } else { running.remove(&self.path) }
+        };
+        match last {
+            Some(running) => stop(running, &self.path).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The node, if it runs in this process.
+    pub fn local_node(&self) -> Option<Node> {
+        lock(&RUNNING).get(&self.path).map(|running| running.node.clone())
+    }
+
+    async fn find(&self) -> Result<Connected, Failure> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Failure::invalid(format!(
+                "{}: the handle is closed; open it again",
+                self.path.display()
+            )));
+        }
+        let _one = OPENING.lock().await;
+        if let Some(connected) = self.running_here() {
+            return Ok(connected);
+        }
+        let path = self.path.clone();
+        match &self.role {
+            Role::Detached(command) => {
+                if blocking(move || Folder::is_free(&path)).await?? {
+                    return self.start_node(command).await;
+                }
+            }
+            Role::Embedded => {
+                if let Some(folder) = blocking(move || Folder::take(&path)).await?? {
+                    return self.become_node(folder).await;
+                }
+            }
+            Role::ClientOnly => {}
+        }
+        self.other_process().await
+    }
+
+    fn running_here(&self) -> Option<Connected> {
+        let mut running = lock(&RUNNING);
+        let found = running.get_mut(&self.path)?;
+        if found.node.is_stopping() {
+            return None;
+        }
+        if !self.uses.swap(true, Ordering::SeqCst) {
+            found.users += 1;
+        }
+        Some(local(found))
+    }
+
+    async fn become_node(&self, folder: Folder) -> Result<Connected, Failure> {
+        let node = Node::open(folder, self.config.clone(), Arc::clone(&self.machines)).await?;
+        let endpoint = match serve(&node).await {
+            Ok(endpoint) => endpoint,
+            Err(failure) => {
+                drop(node.shutdown().await);
+                return Err(failure);
+            }
+        };
+        let running = Running { node, endpoint, users: 1 };
+        let connected = local(&running);
+        self.uses.store(true, Ordering::SeqCst);
+        // One that stopped by itself may still stand there.
+        lock(&RUNNING).insert(self.path.clone(), running);
+        Ok(connected)
+    }
+
+    async fn other_process(&self) -> Result<Connected, Failure> {
+        let path = self.path.clone();
+        let endpoint = blocking(move || Endpoint::read(&path)).await??;
+        let Some(endpoint) = endpoint else {
+            let what = match self.role {
+                Role::ClientOnly => "no node runs in this folder; open it with laminar.open first",
+                _ => "another process is opening or closing it; try again",
+            };
+            return Err(Failure::unavailable(format!("{}: {what}", self.path.display())));
+        };
+        let connect = Transport::remote(&endpoint.address, Some(&endpoint.secret));
+        let transport = match tokio::time::timeout(CONNECT_WAIT, connect).await {
+            Ok(connected) => connected?,
+            Err(_) => {
+                let message = format!(
+                    "{}: process {} holds it and did not take a connection within {CONNECT_WAIT:?}; it may be stopped",
+                    self.path.display(),
+                    endpoint.pid
+                );
+                return Err(Failure::new(ErrorClass::Network, message).with("pid", endpoint.pid));
+            }
+        };
+        let id = ConnectionId(format!("{} of process {}", endpoint.address, endpoint.pid));
+        Ok(Connected { transport, id, address: endpoint.address })
+    }
+
+    /// Starts a process for the node, and waits until it answers.
+    async fn start_node(&self, command: &[String]) -> Result<Connected, Failure> {
+        let before = Endpoint::read(&self.path).ok().flatten();
+        let command = command.to_vec();
+        let shown = command.join(" ");
+        let mut child = blocking(move || spawn(&command)).await?.map_err(|error| {
+            Failure::unavailable(format!("the node's process could not be started ({shown}): {error}"))
+        })?;
+        let until = tokio::time::Instant::now() + START_WAIT;
+        loop {
+            let now = Endpoint::read(&self.path).ok().flatten();
+            if now.is_some() && now != before {
+                match self.other_process().await {
+                    Ok(connected) => {
+                        // Nobody waits for it otherwise, and it would stay as a zombie of this process.
+                        std::thread::spawn(move || drop(child.wait()));
+                        return Ok(connected);
+                    }
+                    Err(failure) if tokio::time::Instant::now() >= until => return Err(failure),
+                    Err(_) => {}
+                }
+            }
+            let ended = child.try_wait().ok().flatten();
+            if let Some(ended) = ended
+                && !ended.success()
+            {
+                let message = format!(
+                    "the node's process ended with {ended} before it answered ({shown}); look at node.log in the folder"
+                );
+                return Err(Failure::unavailable(message));
+            }
+            if tokio::time::Instant::now() >= until {
+                let message = format!("the node's process did not answer within {START_WAIT:?} ({shown})");
+                return Err(Failure::unavailable(message));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn spawn(command: &[String]) -> io::Result<std::process::Child> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no command"))?;
+    // Its own process group: Ctrl-C in the client's terminal is not for it.
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+}
+
+fn local(running: &Running) -> Connected {
+    let endpoint = &running.endpoint;
+    Connected {
+        transport: Transport::Local(Arc::new(running.node.clone())),
+        id: ConnectionId(format!("this process, epoch {}", endpoint.folder_epoch)),
+        address: endpoint.address.clone(),
+    }
+}
+
+async fn stop(running: Running, path: &Path) -> Result<(), Failure> {
+    let stopped = running.node.shutdown().await;
+    running.endpoint.remove(path);
+    running.node.folder().release();
+    stopped
+}
+
+/// Ends every node of this process: the interpreter is going.
+pub async fn stop_all() {
+    let _one = OPENING.lock().await;
+    let all = std::mem::take(&mut *lock(&RUNNING));
+    for (path, running) in all {
+        drop(stop(running, &path).await);
+    }
+}
+
+/// Forgets the parent's nodes in a forked child: their threads are not here, and the locks are the parent's.
+pub fn forget_in_forked_child() {
+    if let Ok(mut running) = RUNNING.try_lock() {
+        // Dropped, they would wait for threads that do not exist.
+        std::mem::forget(std::mem::take(&mut *running));
+    }
+    crate::folder::close_locks_in_forked_child();
+}
+
+impl Connector for FolderConnector {
+    fn connect(&self, _seen: Option<&ConnectionId>) -> BoxFuture<'_, Result<Connected, Failure>> {
+        Box::pin(self.find())
+    }
+
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn holder_pid(&self) -> Option<u32> {
+        Endpoint::read(&self.path).ok().flatten().map(|endpoint| endpoint.pid)
+    }
+}
+
+impl std::fmt::Debug for FolderConnector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FolderConnector")
+            .field("path", &self.path)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Failure::internal("work on the folder ended unexpectedly; report it"))
+}
+
+/// Runs the node of a folder in this process until nobody has needed it for a while: a detached node.
+///
+/// Returns at once if another process is the node.
+///
+/// # Errors
+///
+/// As opening.
+pub async fn run_detached(
+    path: &Path,
+    config: NodeConfig,
+    machines: Arc<dyn ApplicationMachines>,
+    stop_asked: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let linger = config.client_timeout;
+    let Some(folder) = Folder::take(path).map_err(|error: FolderError| Failure::from(error))? else {
+        return Ok(());
+    };
+    let path = folder.path().to_owned();
+    let node = Node::open(folder, config, machines).await?;
+    let endpoint = serve(&node).await?;
+    let started = tokio::time::Instant::now();
+    let unused = async {
+        loop {
+            tokio::time::sleep(linger / 10).await;
+            if started.elapsed() > linger && node.idle_for() > linger {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = unused => {}
+        () = stop_asked => {}
+        () = node.stopped() => {}
+    }
+    stop(Running { node: node.clone(), endpoint, users: 0 }, &path).await
+}

@@ -1,0 +1,106 @@
+//! What can be wrong with a folder.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use laminar_core::error::ErrorKind;
+use laminar_rpc::{ErrorClass, Failure};
+use thiserror::Error;
+
+/// Why a folder cannot be used.
+#[derive(Debug, Error)]
+pub enum FolderError {
+    /// Something else is in it.
+    #[error("{path}: not a laminar folder ({found} is in it and folder.json is not); name an empty or a new folder", path = .path.display())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// Something that is in it.
+        found: String,
+    },
+    /// A newer release made it.
+    #[error(
+        "{path}: the folder has format {found} and this release knows up to {known}; use the release that made it, or a newer one",
+        path = .path.display()
+    )]
+    TooNew {
+        /// The folder.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// A file of it cannot be understood.
+    #[error("{path}: it cannot be read as what laminar wrote; restore it from a copy", path = .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The path is a file.
+    #[error("{path}: not a folder; name a folder", path = .path.display())]
+    NotAFolder {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Two locks on one file were both granted.
+    #[error(
+        "{path}: its file system grants one lock twice, so two nodes could both write; use a local file system",
+        path = .path.display()
+    )]
+    NoLocks {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file call failed.
+    #[error("{path}: could not {what} it; look at the cause", path = .path.display())]
+    Call {
+        /// What was tried.
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl FolderError {
+    pub(super) fn call(what: &'static str, path: &Path, source: io::Error) -> Self {
+        FolderError::Call { what, path: path.to_owned(), source }
+    }
+
+    /// What the caller should do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            FolderError::Foreign { .. }
+            | FolderError::TooNew { .. }
+            | FolderError::NotAFolder { .. }
+            | FolderError::NoLocks { .. } => ErrorKind::Invalid,
+            FolderError::Unreadable { .. } => ErrorKind::Corrupt,
+            FolderError::Call { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied
+                | io::ErrorKind::NotFound
+                | io::ErrorKind::ReadOnlyFilesystem
+                | io::ErrorKind::NotADirectory
+                | io::ErrorKind::InvalidInput
+                | io::ErrorKind::InvalidFilename => ErrorKind::Invalid,
+                _ => ErrorKind::Unavailable,
+            },
+        }
+    }
+}
+
+impl From<FolderError> for Failure {
+    fn from(error: FolderError) -> Self {
+        let class = match error.kind() {
+            ErrorKind::Invalid => ErrorClass::Invalid,
+            ErrorKind::Corrupt => ErrorClass::Corruption,
+            _ => ErrorClass::Unavailable,
+        };
+        Failure::new(class, crate::error::with_causes(&error))
+    }
+}

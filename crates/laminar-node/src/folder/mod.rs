@@ -1,0 +1,89 @@
+//! The folder that a node lives in.
+//!
+//! ```text
+//!  ./data
+//!    lock            held by the process that is the node, and by nobody else (lock.rs)
+//!    folder.json     format, cluster id, how often the folder was opened (identity.rs)
+//!    node.json       where the node listens and its secret, readable by this user alone (endpoint.rs)
+//!    metadata/       the metadata group: raft/, partitions/, snapshots/
+//!    data/           the data group, alike
+//!    objects/        staged blocks
+//! ```
+//!
+//! Two processes can never both be the node of a folder: the lock decides. Should a file system break its word about
+//! locks, the epoch in `folder.json` has moved on, and a node that finds it moved stops serving.
+
+mod endpoint;
+mod error;
+mod identity;
+mod lock;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use endpoint::Endpoint;
+pub use error::FolderError;
+pub use identity::{FORMAT_VERSION, Identity};
+pub use lock::{FolderLock, close_locks_in_forked_child};
+
+/// A folder that this process may be the node of.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    identity: Identity,
+    /// Held until it is released.
+    lock: Mutex<Option<FolderLock>>,
+}
+
+impl Folder {
+    /// Takes a folder for this process, and makes it if there is none. `None` if another process has it.
+    ///
+    /// # Errors
+    ///
+    /// Invalid: it is no folder of laminar, or a newer release made it, or its file system has no working locks.
+    /// Unavailable: a file call failed.
+    pub fn take(path: &Path) -> Result<Option<Self>, FolderError> {
+        identity::check_before_use(path)?;
+        std::fs::create_dir_all(path).map_err(|error| FolderError::call("make", path, error))?;
+        let path = path.canonicalize().map_err(|error| FolderError::call("find", path, error))?;
+        let Some(lock) = FolderLock::take(&path)? else { return Ok(None) };
+        let identity = Identity::next(&path)?;
+        Ok(Some(Folder { path, identity, lock: Mutex::new(Some(lock)) }))
+    }
+
+    /// Makes a folder if there is none, and tells whether nobody is its node. Somebody may be a moment later.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    pub fn is_free(path: &Path) -> Result<bool, FolderError> {
+        identity::check_before_use(path)?;
+        std::fs::create_dir_all(path).map_err(|error| FolderError::call("make", path, error))?;
+        Ok(FolderLock::take(path)?.is_some())
+    }
+
+    /// Its absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its identity.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether it is still this process' folder: not removed, replaced, or opened by another in spite of the lock.
+    pub fn is_ours(&self) -> bool {
+        let held = self.lock().as_ref().is_some_and(FolderLock::is_held);
+        held && Identity::read(&self.path).is_ok_and(|identity| identity.as_ref() == Some(&self.identity))
+    }
+
+    /// Lets another process have it. Everything in it must be closed.
+    pub fn release(&self) {
+        drop(self.lock().take());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<FolderLock>> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,341 @@
+//! Appends: checked, given their owner and epoch, proposed, answered.
+
+use std::time::Duration;
+
+use laminar_core::ids::{Epoch, NodeId, OwnerEpoch, PartitionId};
+use laminar_core::metadata::StreamMachine;
+use laminar_log::entry::{
+    Append, BatchId, BlockId, BlockPointer, Change, Entry, PartitionRecord, Payload, Producer, ProducerId,
+    Record, payload_checksum,
+};
+use laminar_log::machine::decode_operations;
+use laminar_log::verdict::{Outcome, Refusal, Verdict};
+use laminar_rpc::{ErrorClass, Failure, proto};
+
+use super::Node;
+use super::locate::{gone, holder, partition_count, writer_name};
+use crate::clock::wall_ms;
+use crate::error::{of_propose, with_causes};
+
+/// How often a managed append is tried again when its partitions change hands under it.
+const MANAGED_ATTEMPTS: u32 = 8;
+
+impl Node {
+    /// Mints a producer.
+    pub(crate) async fn mint_producer(&self) -> Result<proto::MintProducerResponse, Failure> {
+        let entry = Entry { records: vec![Record::MintProducer], ..Entry::default() };
+        match self.propose(entry, 0).await? {
+            Verdict::Accepted(Outcome { minted: Some(id), .. }) => {
+                Ok(proto::MintProducerResponse { producer_id: id.0 })
+            }
+            other => {
+                Err(Failure::internal(format!("minting a producer was answered with {other:?}; report it")))
+            }
+        }
+    }
+
+    pub(crate) async fn append(
+        &self,
+        request: proto::AppendRequest,
+    ) -> Result<proto::AppendResponse, Failure> {
+        self.check_append(&request)?;
+        let batch =
+            request.batch.as_ref().map(|batch| BatchId { query: batch.query.clone(), number: batch.number });
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let records = self.records(&request)?;
+            let checksum = payload_checksum(&records);
+            let producer = request.producer.as_ref().map(|producer| Producer {
+                id: ProducerId(producer.id),
+                sequence: producer.sequence,
+                checksum,
+            });
+            let entry = Entry { time_ms: 0, producer, batch: batch.clone(), records };
+            match self.propose(entry, request.timeout_ms).await? {
+                Verdict::Accepted(outcome) => return Ok(answer(outcome, false)),
+                Verdict::Duplicate(outcome) => return Ok(answer(outcome, true)),
+                // The server's own epoch moved on between looking and landing: a claim, or a release.
+                Verdict::Refused(Refusal::StaleEpoch { .. } | Refusal::NotOwned { .. })
+                    if request.owner == 0 && attempt < MANAGED_ATTEMPTS => {}
+                Verdict::Refused(refusal) => return Err(self.refused(&request, &refusal)),
+            }
+        }
+    }
+
+    /// Proposes an entry to the data group and waits for what becomes of it.
+    pub(crate) async fn propose(&self, entry: Entry, timeout_ms: u64) -> Result<Verdict, Failure> {
+        if self.is_stopping() {
+            return Err(Failure::unavailable("the node is shutting down; try again"));
+        }
+        let timeout = self.timeout(timeout_ms);
+        let proposed = self.inner.data.propose_within(entry, timeout).await;
+        proposed.map_err(|error| self.located(of_propose(&error)))
+    }
+
+    /// The time that a call may take.
+    pub(crate) fn timeout(&self, asked_ms: u64) -> Duration {
+        let most = self.inner.config.call_timeout;
+        if asked_ms == 0 { most } else { Duration::from_millis(asked_ms).min(most) }
+    }
+
+    /// What is wrong with a request whatever the epochs are.
+    fn check_append(&self, request: &proto::AppendRequest) -> Result<(), Failure> {
+        let config = &self.inner.config;
+        let (mut inline_bytes, mut bytes) = (0_u64, 0_u64);
+        let Some(first) = request.rows.first() else {
+            return Err(Failure::invalid("append refused, it has no rows; send at least one"));
+        };
+        let stream = self.stream_of(request.stream_id, first.partition_id)?;
+        if request.partition_count != 0 && request.partition_count != partition_count(&stream) {
+            let message = format!(
+                "stream {}: append refused, its rows were placed over {} partitions and there are {}; place them again",
+                stream.path,
+                request.partition_count,
+                partition_count(&stream)
+            );
+            return Err(Failure::invalid(message).with("stream_changed", true));
+        }
+        for rows in &request.rows {
+            let partition = PartitionId(rows.partition_id);
+            if !stream.partition_ids.iter().any(|range| range.contains(partition)) {
+                return Err(gone(request.stream_id, partition));
+            }
+            let refuse = |what: &str| {
+                Err(self.located(
+                    Failure::invalid(format!("partition {partition}: append refused, {what}"))
+                        .with("partition_id", partition.0),
+                ))
+            };
+            if rows.rows == 0 {
+                return refuse("a part of it has no rows; leave it out");
+            }
+            if request.owner != 0 && rows.epoch == 0 {
+                return refuse("it names an owner and no epoch; send both, or neither");
+            }
+            match (&rows.payload, &stream.machine) {
+                (None, _) => {
+                    return refuse("a part of it has no payload; send the rows or a pointer to them");
+                }
+                (Some(proto::partition_rows::Payload::Inline(payload)), machine) => {
+                    inline_bytes += payload.len() as u64;
+                    // A payload that the machine cannot read would stop the partition for everybody.
+                    if *machine == StreamMachine::Kv {
+                        match decode_operations(payload) {
+                            Ok(operations) if operations.len() as u64 == u64::from(rows.rows) => {}
+                            Ok(_) => return refuse("it does not have as many rows as it says"),
+                            Err(error) => return refuse(&error.to_string()),
+                        }
+                    }
+                }
+                (Some(proto::partition_rows::Payload::Pointer(pointer)), StreamMachine::Log) => {
+                    bytes += pointer.length;
+                }
+                (Some(proto::partition_rows::Payload::Pointer(_)), machine) => {
+                    return refuse(&format!(
+                        "the machine {machine} takes rows only in the entry, at most {} bytes together \
+                         (node.inline_bytes_max); append fewer rows at a time",
+                        config.inline_bytes_max
+                    ));
+                }
+            }
+        }
+        let limit = |given: u64, most: u64, name: &str| {
+            let message = format!(
+                "stream {}: append refused, it has {given} bytes and {most} are the most ({name}); append fewer rows at a time",
+                stream.path
+            );
+            if given > most {
+                Err(Failure::invalid(message).with("stream", stream.path.as_str()))
+            } else {
+                Ok(())
+            }
+        };
+        limit(inline_bytes, config.inline_bytes_max, "node.inline_bytes_max")?;
+        limit(inline_bytes + bytes, config.append_bytes_max, "node.append_bytes_max")
+    }
+
+    /// The records of an append, each under its owner and epoch.
+    fn records(&self, request: &proto::AppendRequest) -> Result<Vec<Record>, Failure> {
+        let machine = self.machine()?;
+        let mut records = Vec::with_capacity(request.rows.len());
+        for rows in &request.rows {
+            let partition = PartitionId(rows.partition_id);
+            let OwnerEpoch { node_id: owner, epoch } = match request.owner {
+                0 => {
+                    let owner = self.managed_owner(partition, machine.owner(partition));
+                    owner.inspect_err(|failure| {
+                        if failure.class == ErrorClass::NotOwned {
+                            self.remember_refused(request, partition, failure);
+                        }
+                    })?
+                }
+                owner => OwnerEpoch {
+                    node_id: NodeId(owner),
+                    epoch: Epoch::new(rows.epoch).map_err(|error| Failure::invalid(error.to_string()))?,
+                },
+            };
+            let payload =
+                payload(rows).ok_or_else(|| Failure::invalid("a part of the append has no payload"))?;
+            let change = Change::Append(Append { rows: rows.rows, create: None, payload });
+            records.push(Record::Partition(PartitionRecord { partition, owner, epoch, change }));
+        }
+        Ok(records)
+    }
+
+    /// Under whom a managed append is written: the partition's server, unless a writer holds it.
+    fn managed_owner(
+        &self,
+        partition: PartitionId,
+        current: Option<OwnerEpoch>,
+    ) -> Result<OwnerEpoch, Failure> {
+        match current {
+            Some(owner) if !owner.node_id.is_worker() => Ok(owner),
+            Some(OwnerEpoch { node_id, epoch }) => Err(self.claimed(partition, node_id, epoch)),
+            None => Err(self.located(
+                Failure::unavailable(format!("partition {partition}: it is being created; try again"))
+                    .with("partition_id", partition.0),
+            )),
+        }
+    }
+
+    fn claimed(&self, partition: PartitionId, owner: NodeId, epoch: Epoch) -> Failure {
+        let (name, held_by) = self
+            .inner
+            .metadata
+            .read_local(|metadata| (writer_name(metadata, owner), holder(metadata, owner)));
+        let message = format!(
+            "partition {partition}: append refused, {held_by} holds it at epoch {epoch}; write as that writer, or wait until it \
+             is released"
+        );
+        self.located(
+            Failure::new(ErrorClass::NotOwned, message)
+                .with("partition_id", partition.0)
+                .with("node", self.inner.id.0)
+                .with("owner", owner.0)
+                .with("writer", name),
+        )
+    }
+
+    /// A refusal of the data log as users see it. It is remembered for `why`.
+    pub(super) fn refused(&self, request: &proto::AppendRequest, refusal: &Refusal) -> Failure {
+        let describe = |node: NodeId| {
+            self.inner.metadata.read_local(|metadata| (writer_name(metadata, node), holder(metadata, node)))
+        };
+        let failure = match refusal {
+            Refusal::StaleEpoch {
+                partition,
+                given,
+                given_owner,
+                current,
+                owner,
+                since_ms,
+                batch_committed,
+            } => {
+                let ((given_name, _), (name, held_by)) = (describe(*given_owner), describe(*owner));
+                let landed = match (&request.batch, batch_committed) {
+                    (Some(_), Some(true)) => "; this batch had landed before",
+                    (Some(_), Some(false)) => "; this batch has not landed",
+                    (Some(_), None) => "; a later batch of its query was committed",
+                    (None, _) => "",
+                };
+                let message = format!(
+                    "partition {partition}: write refused, writer {given_name:?} (node {given_owner}) came under epoch {given} \
+                     and {held_by} took over with epoch {current} at {}{landed}; stop this run",
+                    crate::time::utc(*since_ms)
+                );
+                Failure::new(ErrorClass::StaleEpoch, message)
+                    .with("partition_id", partition.0)
+                    .with("epoch", given.get())
+                    .with("current_epoch", current.get())
+                    .with("node", given_owner.0)
+                    .with("owner", owner.0)
+                    .with("writer", name)
+                    .with("since_ms", *since_ms)
+                    .with_known("batch_committed", *batch_committed)
+            }
+            Refusal::NotOwned { partition, given, owner, batch_committed } => {
+                let (name, held_by) = describe(*owner);
+                let message = format!(
+                    "partition {partition}: write refused, node {given} does not own it, {held_by} does"
+                );
+                Failure::new(ErrorClass::NotOwned, message)
+                    .with("partition_id", partition.0)
+                    .with("node", given.0)
+                    .with("owner", owner.0)
+                    .with("writer", name)
+                    .with_known("batch_committed", *batch_committed)
+            }
+            Refusal::UnknownPartition { partition } | Refusal::Destroyed { partition } => {
+                Failure::new(ErrorClass::UnknownPartition, refusal.to_string())
+                    .with("partition_id", partition.0)
+            }
+            Refusal::UnknownProducer { .. } => {
+                Failure::invalid(refusal.to_string()).with("unknown_producer", true)
+            }
+            Refusal::TooManyQueries { .. }
+            | Refusal::TooManyPartitions { .. }
+            | Refusal::TooManySkips { .. } => Failure::new(ErrorClass::Backpressure, refusal.to_string()),
+            Refusal::Unreadable(_) | Refusal::AlreadyDecided { .. } => {
+                Failure::internal(with_causes(refusal))
+            }
+            _ => Failure::invalid(refusal.to_string()),
+        };
+        let failure = self.located(failure);
+        if matches!(failure.class, ErrorClass::StaleEpoch | ErrorClass::NotOwned)
+            && let Some(id) = failure.number("partition_id").and_then(|id| u32::try_from(id).ok())
+        {
+            self.remember_refused(request, PartitionId(id), &failure);
+        }
+        failure
+    }
+
+    fn remember_refused(&self, request: &proto::AppendRequest, partition: PartitionId, failure: &Failure) {
+        let rows = request.rows.iter().find(|rows| rows.partition_id == partition.0);
+        let owner = NodeId(request.owner);
+        self.inner.refused.add(
+            partition,
+            proto::RefusedWrite {
+                time_ms: i64::try_from(wall_ms()).unwrap_or(i64::MAX),
+                owner: owner.0,
+                epoch: rows.map_or(0, |rows| rows.epoch),
+                writer: self.inner.metadata.read_local(|metadata| writer_name(metadata, owner)),
+                reason: failure.message.clone(),
+                rows: rows.map_or(0, |rows| rows.rows),
+            },
+        );
+    }
+}
+
+fn payload(rows: &proto::PartitionRows) -> Option<Payload> {
+    Some(match rows.payload.as_ref()? {
+        proto::partition_rows::Payload::Inline(bytes) => Payload::Inline(bytes.clone()),
+        proto::partition_rows::Payload::Pointer(pointer) => Payload::Pointer(Box::new(BlockPointer {
+            block: BlockId((u128::from(pointer.block_high) << 64) | u128::from(pointer.block_low)),
+            begin: pointer.begin,
+            length: pointer.length,
+            checksum: pointer.checksum,
+            path: pointer.path.clone(),
+        })),
+    })
+}
+
+pub(super) fn to_pointer(pointer: &BlockPointer) -> proto::BlockPointer {
+    proto::BlockPointer {
+        block_high: (pointer.block.0 >> 64) as u64,
+        block_low: pointer.block.0 as u64,
+        begin: pointer.begin,
+        length: pointer.length,
+        checksum: pointer.checksum,
+        path: pointer.path.clone(),
+    }
+}
+
+fn answer(outcome: Outcome, duplicate: bool) -> proto::AppendResponse {
+    let placed = outcome.placed.iter().map(|placed| proto::Placed {
+        partition_id: placed.partition.0,
+        first_offset: placed.first_offset,
+        rows: placed.rows,
+    });
+    proto::AppendResponse { global_index: outcome.index.0, duplicate, placed: placed.collect() }
+}

@@ -1,0 +1,245 @@
+//! Rows of one partition, in order, as they are stored: whoever asked decodes them.
+//!
+//! A read never shows more than what the partition has applied on this node. Records are read where that may block, a
+//! few pieces ahead of whoever takes them.
+
+use std::time::Duration;
+
+use laminar_core::ids::{LogIndex, PartitionId};
+use laminar_log::dispatcher::ClientId;
+use laminar_log::entry::{Append, Change, Payload};
+use laminar_log::partition_log::{PartitionLogStore, PartitionReader};
+use laminar_log::verdict::AcceptedRecord;
+use laminar_log::{LogError, PartitionLogIndex, PartitionStatus, SegmentedStateMachine};
+use laminar_raft::{NotServing, ReadIndexError};
+use laminar_rpc::{ErrorClass, Failure, proto};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::Node;
+use super::append::to_pointer;
+use crate::error::{of_barrier, of_log, of_read_index};
+use crate::random;
+
+/// Bytes of rows in one piece.
+const PIECE_BYTES: usize = 1 << 20;
+/// Records in one piece.
+const PIECE_RECORDS: usize = 4096;
+/// Pieces that wait for whoever reads.
+const PIECES_AHEAD: usize = 4;
+/// How long a follower waits before it looks whether the partition is still there.
+const FOLLOW_WAIT: Duration = Duration::from_secs(1);
+/// How long a read waits for a partition whose own log is being repaired.
+const REPAIR_WAIT: Duration = Duration::from_secs(5);
+
+type Pieces = mpsc::Sender<Result<proto::ReadResponse, Status>>;
+
+impl Node {
+    pub(crate) fn read(
+        &self,
+        request: proto::ReadRequest,
+    ) -> Result<mpsc::Receiver<Result<proto::ReadResponse, Status>>, Failure> {
+        let stream = self.stream_of(request.stream_id, request.partition_id)?;
+        let partition = PartitionId(request.partition_id);
+        let machine = self.machine()?;
+        let status = machine.status(partition).ok_or_else(|| self.vanished(partition))?;
+        if request.begin_offset < status.start_offset && request.fail_on_trimmed {
+            let message = format!(
+                "partition {partition}: read refused, it asks for offset {} and rows before {} were trimmed; begin there",
+                request.begin_offset, status.start_offset
+            );
+            return Err(self.located(
+                Failure::invalid(message)
+                    .with("partition_id", partition.0)
+                    .with("start_offset", status.start_offset),
+            ));
+        }
+        let (pieces, receiver) = mpsc::channel(PIECES_AHEAD);
+        let node = self.clone();
+        drop(stream);
+        tokio::spawn(async move {
+            if let Err(failure) = node.read_on(request, partition, machine, &pieces).await {
+                let failure = node.located(failure);
+                // Nobody reads any more if it cannot be sent.
+                drop(pieces.send(Err(failure.into())).await);
+            }
+        });
+        Ok(receiver)
+    }
+
+    async fn read_on(
+        &self,
+        request: proto::ReadRequest,
+        partition: PartitionId,
+        mut machine: SegmentedStateMachine,
+        pieces: &Pieces,
+    ) -> Result<(), Failure> {
+        let client = ClientId(random::bits128());
+        let mut next_offset = request.begin_offset;
+        loop {
+            let seen = machine.decided_index();
+            let status = self.readable(&machine, partition).await?;
+            next_offset = next_offset.max(status.start_offset);
+            let log = machine.partition_log(partition).ok_or_else(|| self.vanished(partition))?;
+            let range = Range {
+                partition,
+                begin: next_offset,
+                end: request.end_offset.unwrap_or(u64::MAX),
+                at: request.at_index.map(LogIndex),
+                applied: status.applied,
+                next_offset: status.next_offset,
+            };
+            let sender = pieces.clone();
+            let read = tokio::task::spawn_blocking(move || range.read(&log, &sender)).await;
+            let done =
+                read.map_err(|_| Failure::internal("reading rows ended unexpectedly; report it"))??;
+            let Some(read_to) = done else { return Ok(()) };
+            next_offset = next_offset.max(read_to);
+            let over = request.end_offset.is_some_and(|end| next_offset >= end);
+            if !request.follow || over || pieces.is_closed() {
+                return Ok(());
+            }
+            // More may be decided that is not for this partition: then there is simply nothing to read.
+            let more = machine.barrier(client, &[], LogIndex(seen.0 + 1), FOLLOW_WAIT);
+            tokio::select! {
+                () = self.stopped() => return Err(Failure::unavailable("the node is shutting down; read on from the next one")),
+                () = pieces.closed() => return Ok(()),
+                _ = more => {}
+            }
+            machine = self.machine()?;
+        }
+    }
+
+    /// Where a partition stands once its own log has everything it applied.
+    async fn readable(
+        &self,
+        machine: &SegmentedStateMachine,
+        partition: PartitionId,
+    ) -> Result<PartitionStatus, Failure> {
+        let until = tokio::time::Instant::now() + REPAIR_WAIT;
+        loop {
+            let status = machine.status(partition).ok_or_else(|| self.vanished(partition))?;
+            if status.stored_end.0 > status.applied.0 || status.applied == PartitionLogIndex::NONE {
+                return Ok(status);
+            }
+            if tokio::time::Instant::now() >= until {
+                let message = format!(
+                    "partition {partition}: its own log is being repaired, and rows of it cannot be read until then; try again"
+                );
+                return Err(Failure::unavailable(message).with("partition_id", partition.0));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) fn vanished(&self, partition: PartitionId) -> Failure {
+        let message = format!("partition {partition}: it was dropped");
+        self.located(Failure::new(ErrorClass::UnknownPartition, message).with("partition_id", partition.0))
+    }
+
+    /// Waits until partitions have applied everything up to a global index; 0 is all that was acknowledged until now.
+    /// Returns the index.
+    pub(crate) async fn wait_for(
+        &self,
+        client: ClientId,
+        partitions: &[PartitionId],
+        index: u64,
+        timeout: Duration,
+    ) -> Result<LogIndex, Failure> {
+        let machine = self.machine()?;
+        let index = match index {
+            0 => match self.inner.data.read_index().await {
+                Ok(index) => index,
+                // While its storage is mended the only voter cannot say that it leads; but nobody else can have
+                // acknowledged anything, and it acknowledges only what it has applied.
+                Err(ReadIndexError::NotServing(NotServing::Rebuilding)) => machine.decided_index(),
+                Err(error) => return Err(of_read_index(&error)),
+            },
+            given => LogIndex(given),
+        };
+        machine
+            .barrier(client, partitions, index, timeout)
+            .await
+            .map_err(|error| self.located(of_barrier(&error)))?;
+        Ok(index)
+    }
+}
+
+/// What is to be read of a partition.
+struct Range {
+    partition: PartitionId,
+    begin: u64,
+    end: u64,
+    /// Only what was accepted up to this entry.
+    at: Option<LogIndex>,
+    /// The last record that may be shown.
+    applied: PartitionLogIndex,
+    next_offset: u64,
+}
+
+impl Range {
+    /// Sends the rows. Returns the offset behind the last, or `None` if nobody reads any more.
+    fn read(&self, log: &PartitionLogStore, pieces: &Pieces) -> Result<Option<u64>, Failure> {
+        let first = match log.find_offset(self.begin) {
+            Ok(Some(first)) => first,
+            // There is no such row yet, or any more.
+            Ok(None) => return Ok(Some(self.begin)),
+            Err(error) => return Err(self.failed(&error)),
+        };
+        let mut reader = log.reader(first);
+        let mut read_to = self.begin;
+        loop {
+            let mut piece = proto::ReadResponse { records: Vec::new(), next_offset: self.next_offset };
+            let mut bytes = 0;
+            while bytes < PIECE_BYTES && piece.records.len() < PIECE_RECORDS {
+                let Some(record) = self.next(&mut reader)? else { break };
+                let Change::Append(Append { rows, payload, .. }) = &record.record.change else { continue };
+                read_to = record.first_offset + u64::from(*rows);
+                bytes += payload_bytes(payload);
+                piece.records.push(stored_rows(&record, *rows, payload));
+            }
+            let whole = bytes < PIECE_BYTES && piece.records.len() < PIECE_RECORDS;
+            if !piece.records.is_empty() && pieces.blocking_send(Ok(piece)).is_err() {
+                return Ok(None);
+            }
+            if whole {
+                return Ok(Some(read_to));
+            }
+        }
+    }
+
+    fn next(&self, reader: &mut PartitionReader) -> Result<Option<AcceptedRecord>, Failure> {
+        if reader.index() > self.applied {
+            return Ok(None);
+        }
+        let Some(record) = reader.next().map_err(|error| self.failed(&error))? else { return Ok(None) };
+        let beyond = record.first_offset >= self.end || self.at.is_some_and(|at| record.log_id.index > at);
+        Ok((!beyond).then_some(record))
+    }
+
+    fn failed(&self, error: &LogError) -> Failure {
+        of_log(error).with("partition_id", self.partition.0)
+    }
+}
+
+fn payload_bytes(payload: &Payload) -> usize {
+    match payload {
+        Payload::Inline(bytes) => bytes.len(),
+        Payload::Pointer(_) => 128,
+    }
+}
+
+fn stored_rows(record: &AcceptedRecord, rows: u32, payload: &Payload) -> proto::StoredRows {
+    let payload = match payload {
+        Payload::Inline(bytes) => proto::stored_rows::Payload::Inline(bytes.clone()),
+        Payload::Pointer(pointer) => proto::stored_rows::Payload::Pointer(to_pointer(pointer)),
+    };
+    proto::StoredRows {
+        first_offset: record.first_offset,
+        rows,
+        time_ms: record.time_ms,
+        epoch: record.record.epoch.get(),
+        global_index: record.log_id.index.0,
+        payload: Some(payload),
+    }
+}

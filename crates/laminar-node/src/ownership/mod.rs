@@ -1,0 +1,19 @@
+//! Who owns what: claims in the metadata, fences in the data log, workers that are heard or not.
+//!
+//! ```text
+//!   claim.rs    a run takes partitions: one compare-and-set over all of them in the metadata
+//!   carry.rs    what the metadata decided is carried into the data log: creations, fences, destructions
+//!   workers.rs  runs register, are heard, and count as failed when they are not
+//!   assign.rs   what nobody owns is given to servers
+//! ```
+//!
+//! Safety never depends on heartbeats: a run that is not heard keeps what it claimed, and loses it only to a claim of
+//! another, whose fence ends the epoch in the log (EPOCH-2).
+
+mod assign;
+mod carry;
+mod claim;
+mod workers;
+
+pub(crate) use carry::carry_changes;
+pub(crate) use workers::watch_workers;

@@ -1,0 +1,159 @@
+//! Runs of writers: registered, heard, and counted as failed when they are not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use laminar_core::ids::NodeId;
+use laminar_core::metadata::{MetadataChange, Minted};
+use laminar_core::node::{NodeMetadata, NodeRole, NodeState};
+use laminar_rpc::{Failure, proto};
+use tokio::time::Instant;
+
+use crate::node::{Node, lock, request_id, tags};
+
+/// The longest name of a writer, in bytes.
+const WRITER_BYTES_MAX: usize = 256;
+
+impl Node {
+    pub(crate) async fn register_worker(
+        &self,
+        request: proto::RegisterWorkerRequest,
+    ) -> Result<proto::RegisterWorkerResponse, Failure> {
+        if request.writer.is_empty() || request.writer.len() > WRITER_BYTES_MAX {
+            return Err(Failure::invalid(format!(
+                "writer name is {} bytes long; it must be from 1 to {WRITER_BYTES_MAX}",
+                request.writer.len()
+            )));
+        }
+        let run = request_id(request.run.as_ref());
+        let tags = BTreeMap::from([
+            (tags::WRITER.to_owned(), request.writer),
+            (tags::STREAM.to_owned(), request.stream),
+            (tags::HOST.to_owned(), request.host),
+            (tags::PID.to_owned(), request.pid.to_string()),
+            (tags::RUN.to_owned(), format!("{:032x}", run.0)),
+        ]);
+        let change = MetadataChange::RegisterNode {
+            node_id: None,
+            role: NodeRole::Worker,
+            state: NodeState::Joining,
+            rpc_address: String::new(),
+            raft_address: String::new(),
+            metadata: NodeMetadata { tags, ..NodeMetadata::default() },
+            expected: None,
+        };
+        let response = self.change(run, vec![change]).await?;
+        let Some(Minted::Node(node_id)) = response.minted().first() else {
+            return Err(Failure::internal("a registration was answered without an id; report it"));
+        };
+        lock(&self.inner.workers).insert(*node_id, Instant::now());
+        Ok(proto::RegisterWorkerResponse { node_id: node_id.0 })
+    }
+
+    pub(crate) fn heartbeat(&self, request: &proto::HeartbeatRequest) -> proto::HeartbeatResponse {
+        let ended = self.inner.metadata.read_local(|metadata| {
+            let over = |id: &&u64| {
+                metadata
+                    .node(NodeId(**id))
+                    .is_none_or(|node| matches!(node.state, NodeState::Failed | NodeState::Left))
+            };
+            request.node_ids.iter().filter(over).copied().collect::<Vec<_>>()
+        });
+        let mut heard = lock(&self.inner.workers);
+        for id in request.node_ids.iter().filter(|id| !ended.contains(id)) {
+            heard.insert(NodeId(*id), Instant::now());
+        }
+        proto::HeartbeatResponse { ended }
+    }
+
+    /// Workers of before a restart count as heard now: they need time to find the node.
+    pub(crate) fn adopt_workers(&self) {
+        let workers = self.workers_in(NodeState::Active);
+        lock(&self.inner.workers).extend(workers.into_iter().map(|id| (id, Instant::now())));
+    }
+
+    fn workers_in(&self, state: NodeState) -> Vec<NodeId> {
+        self.inner.metadata.read_local(|metadata| {
+            let nodes = metadata.node_states().values();
+            nodes
+                .filter(|node| node.role == NodeRole::Worker && node.state == state)
+                .map(|node| node.node_id)
+                .collect()
+        })
+    }
+
+    /// Marks workers as failed that were not heard, and as over those that own nothing any more; forgets the oldest
+    /// of those that are over.
+    async fn look_at_workers(&self) -> Result<(), Failure> {
+        let timeout = self.inner.config.worker_timeout;
+        let silent: Vec<NodeId> = {
+            let mut heard = lock(&self.inner.workers);
+            let silent =
+                heard.iter().filter(|(_, heard)| heard.elapsed() > timeout).map(|(id, _)| *id).collect();
+            heard.retain(|_, heard| heard.elapsed() <= timeout);
+            silent
+        };
+        for node_id in silent {
+            let state =
+                self.inner.metadata.read_local(|metadata| metadata.node(node_id).map(|node| node.state));
+            let next = match state {
+                Some(NodeState::Active) => NodeState::Failed,
+                // It never claimed anything.
+                Some(NodeState::Joining) => NodeState::Left,
+                _ => continue,
+            };
+            tracing::info!(
+                node = node_id.0,
+                "a writer was not heard for {timeout:?}; what it claimed stays claimed"
+            );
+            self.update(node_id, next, state).await?;
+        }
+        for state in [NodeState::Active, NodeState::Failed] {
+            for node_id in self.workers_in(state) {
+                let owns = self
+                    .inner
+                    .metadata
+                    .read_local(|metadata| !metadata.partitions_for_node(node_id).is_empty());
+                if !owns {
+                    self.update(node_id, NodeState::Left, Some(state)).await?;
+                }
+            }
+        }
+        let over = self.workers_in(NodeState::Left);
+        let spare = over.len().saturating_sub(self.inner.config.workers_kept_max);
+        for node_id in over.into_iter().take(spare) {
+            let change = MetadataChange::DeregisterNode { node_id, expected: Some(NodeState::Left) };
+            drop(self.try_change(request_id(None), vec![change]).await?);
+        }
+        Ok(())
+    }
+
+    async fn update(
+        &self,
+        node_id: NodeId,
+        state: NodeState,
+        expected: Option<NodeState>,
+    ) -> Result<(), Failure> {
+        let change = MetadataChange::UpdateNodeState { node_id, state, metadata: None, expected };
+        // It may have been heard, or have gone, meanwhile.
+        drop(self.try_change(request_id(None), vec![change]).await?);
+        Ok(())
+    }
+}
+
+/// Looks after workers until the node stops.
+pub(crate) async fn watch_workers(node: Node) {
+    let interval =
+        (node.inner.config.worker_timeout / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            () = node.stopped() => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+        if let Err(failure) = node.look_at_workers().await
+            && !node.is_stopping()
+        {
+            tracing::warn!(%failure, "writers could not be looked after; it is tried again");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Answers other processes: a loopback port, and a secret that only this user can read.
+
+use std::net::SocketAddr;
+
+use laminar_rpc::proto::laminar_server::LaminarServer;
+use laminar_rpc::{AUTHORIZATION, Failure};
+use tokio::net::TcpListener;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Status};
+
+use crate::error::with_causes;
+use crate::folder::Endpoint;
+use crate::node::Node;
+use crate::random;
+
+/// The largest message that is taken. An append is far below.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// What a client may send before it waits for the node to take it: in one call, and over one connection.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// The largest frame that is taken.
+const FRAME_BYTES: u32 = 1 << 20;
+
+/// Begins to listen, and tells in the folder where.
+///
+/// # Errors
+///
+/// Unavailable, if the port cannot be had or the folder cannot be written.
+pub(crate) async fn serve(node: &Node) -> Result<Endpoint, Failure> {
+    let wanted: SocketAddr = node.inner.config.listen;
+    let unavailable =
+        |error: std::io::Error| Failure::unavailable(format!("cannot listen on {wanted}: {error}"));
+    let listener = TcpListener::bind(wanted).await.map_err(unavailable)?;
+    let address = listener.local_addr().map_err(unavailable)?;
+    let endpoint = Endpoint {
+        address: address.to_string(),
+        secret: format!("{:032x}{:032x}", random::bits128(), random::bits128()),
+        pid: std::process::id(),
+        folder_epoch: node.folder().identity().folder_epoch,
+    };
+    let service = LaminarServer::new(node.clone())
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let service = InterceptedService::new(service, secret_check(&endpoint.secret));
+    let stopped = node.clone();
+    // An append of a megabyte goes up in one piece, not in rounds of 64 KiB.
+    let server = tonic::transport::Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
+        .add_service(service);
+    // The server's own setting is only for sockets that it binds itself; without it small answers wait 40 ms.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    tokio::spawn(async move {
+        let until = async move { stopped.stopped().await };
+        if let Err(error) = server.serve_with_incoming_shutdown(incoming, until).await {
+            tracing::error!(error = with_causes(&error), "the node does not answer other processes any more");
+        }
+    });
+    endpoint.write(node.folder().path())?;
+    Ok(endpoint)
+}
+
+/// Refuses a call that does not bring the secret.
+fn secret_check(secret: &str) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone + use<> {
+    let expected = format!("Bearer {secret}");
+    move |request: Request<()>| {
+        let given = request.metadata().get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
+        if same(given, expected.as_bytes()) {
+            Ok(request)
+        } else {
+            Err(Failure::invalid(
+                "call refused, it does not bring the node's secret; connect through the folder",
+            )
+            .into())
+        }
+    }
+}
+
+/// Compares in a time that does not tell where two secrets differ.
+fn same(given: &[u8], expected: &[u8]) -> bool {
+    let differences = given.iter().zip(expected).fold(0, |seen, (a, b)| seen | (a ^ b));
+    given.len() == expected.len() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_the_secret_is_refused() {
+        let mut check = secret_check("abc");
+        let with = |value: Option<&'static str>| {
+            let mut request = Request::new(());
+            if let Some(value) = value {
+                request.metadata_mut().insert(AUTHORIZATION, value.parse().unwrap());
+            }
+            request
+        };
+        assert!(check(with(Some("Bearer abc"))).is_ok());
+        for wrong in [None, Some("Bearer abd"), Some("Bearer ab"), Some("Bearer abcd"), Some("abc"), Some("")]
+        {
+            assert!(check(with(wrong)).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What a node finds after a crash in the middle of something.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use laminar_aof::fs::RealFileSystem;
+use laminar_aof::{Committer, CommitterConfig};
+use laminar_client::ErrorClass;
+use laminar_core::ids::{NodeId, OwnerEpoch, PartitionId, RequestId};
+use laminar_core::metadata::{MetadataChange, MetadataLogEntry};
+use laminar_node::{NoMachines, NodeConfig};
+use laminar_raft::{CoordinatorParts, RaftCoordinator, RaftCoordinatorConfig, SoleNetwork, TokioRuntime};
+use support::{open, open_with, orders, read_ids, rows};
+
+/// The metadata group of a folder that no node has open.
+async fn metadata_of(folder: &Path) -> RaftCoordinator<TokioRuntime> {
+    let committer =
+        Committer::start(CommitterConfig::default(), Arc::new(RealFileSystem::default())).unwrap();
+    let parts =
+        CoordinatorParts { dir: folder.join("metadata"), node: NodeId(1), committer, clock: Arc::new(|| 1) };
+    let metadata =
+        RaftCoordinator::open(parts, RaftCoordinatorConfig::default(), SoleNetwork::default()).await.unwrap();
+    metadata.wait_recovered(Duration::from_secs(10)).await.unwrap();
+    metadata
+}
+
+/// The claim is in the metadata and the node died before the fence was in the data log: the next one carries it over, and
+/// the owner before is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_between_the_claim_and_the_fence_leaves_the_fence_to_the_next_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = open(folder.path());
+    let stream = opened.cluster.create_stream(orders(2)).await.unwrap();
+    stream.append(&[rows(0..10)]).await.unwrap();
+    let ids: Vec<PartitionId> =
+        (0..2).map(|ordinal| PartitionId(stream.info().partition_id(ordinal).unwrap())).collect();
+    opened.connector.close().await.unwrap();
+
+    let metadata = metadata_of(folder.path()).await;
+    let taker = NodeId(NodeId::WORKER_MIN.0 + 77);
+    let owners: Vec<OwnerEpoch> = metadata.read_local(|metadata| {
+        ids.iter().map(|id| metadata.partition_ownership(*id).unwrap().owner_epoch()).collect()
+    });
+    let changes = ids.iter().zip(&owners).map(|(id, owner)| MetadataChange::AcquirePartition {
+        partition_id: *id,
+        node_id: taker,
+        epoch: owner.epoch.next().unwrap(),
+        expected: *owner,
+    });
+    let claim = MetadataLogEntry::batch(1, RequestId(4711), changes.collect());
+    assert!(metadata.write(claim).await.unwrap().1.is_applied());
+    metadata.shutdown().await.unwrap();
+
+    let again = open(folder.path());
+    let stream = again.cluster.stream("/shop/orders").await.unwrap();
+    let refused = stream.append(&[rows(10..20)]).await.unwrap_err();
+    assert_eq!(refused.class, ErrorClass::NotOwned, "{refused}");
+    assert_eq!(refused.number("owner"), Some(taker.0));
+    let status = again.cluster.status(true, None).await.unwrap();
+    for (partition, before) in status.partitions.iter().zip(&owners) {
+        assert_eq!((partition.owner, partition.epoch), (taker.0, before.epoch.get() + 1));
+    }
+    assert_eq!(read_ids(&stream).await, (0..10).collect::<Vec<_>>());
+    again.connector.close().await.unwrap();
+}
+
+/// The entry was synced in the Raft log and the partition's own log lost everything: it is redone from there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_only_the_raft_log_has_are_redone_into_the_partitions_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = open(folder.path());
+    let stream = opened.cluster.create_stream(orders(2)).await.unwrap();
+    stream.append(&[rows(0..100)]).await.unwrap();
+    opened.connector.close().await.unwrap();
+    let partitions = folder.path().join("data/partitions");
+    assert!(partitions.is_dir());
+    std::fs::remove_dir_all(&partitions).unwrap();
+
+    let again = open(folder.path());
+    let stream = again.cluster.stream("/shop/orders").await.unwrap();
+    assert_eq!(read_ids(&stream).await, (0..100).collect::<Vec<_>>());
+    stream.append(&[rows(100..110)]).await.unwrap();
+    assert_eq!(read_ids(&stream).await, (0..110).collect::<Vec<_>>());
+    again.connector.close().await.unwrap();
+}
+
+/// Appends fail while the disk is full, nothing acknowledged is lost, and they go on by themselves when there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_go_on_when_a_full_disk_has_room_again() {
+    for fault in ["full", "writes", "torn", "syncs"] {
+        let folder = tempfile::tempdir().unwrap();
+        let control = folder.path().join("faults");
+        let path = folder.path().join("data");
+        let config = NodeConfig { disk_faults: Some(control.clone()), ..NodeConfig::default() };
+        let opened = open_with(&path, config, Arc::new(NoMachines));
+        let stream = opened.cluster.create_stream(orders(2)).await.unwrap();
+        stream.append(&[rows(0..10)]).await.unwrap();
+
+        std::fs::write(&control, fault).unwrap();
+        // It takes effect when the node looks next.
+        let short = stream.with_timeout(Duration::from_millis(500));
+        let mut acknowledged = 10;
+        let failure = loop {
+            match short.append(&[rows(acknowledged..acknowledged + 10)]).await {
+                Ok(_) => acknowledged += 10,
+                Err(failure) => break failure,
+            }
+        };
+        assert!(failure.class.is_retryable(), "{fault}: {failure}");
+        let unknown = acknowledged..acknowledged + 10;
+        let known = |ids: Vec<i64>| ids.into_iter().filter(|id| !unknown.contains(id)).collect::<Vec<_>>();
+        std::fs::remove_file(&control).unwrap();
+        let after = unknown.end..unknown.end + 10;
+        stream.append(&[rows(after.clone())]).await.unwrap();
+        let ids = read_ids(&stream).await;
+        // Unknown is all or nothing.
+        let landed = ids.iter().filter(|id| unknown.contains(id)).count();
+        assert!([0, 10].contains(&landed), "{fault}: {ids:?}");
+        assert_eq!(known(ids), (0..acknowledged).chain(after).collect::<Vec<_>>(), "{fault}");
+        opened.connector.close().await.unwrap();
+    }
+}
