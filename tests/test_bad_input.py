@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "huge request": (lambda: MetadataLogEntry.deregister_node(node_id=1, request_id=2**128), "request_id is"),
     "negative request": (lambda: MetadataLogEntry.deregister_node(node_id=1, request_id=-1), "request_id is -1"),
     "unknown role": (lambda: MetadataLogEntry.register_node(role="boss"), 'node role is "boss"'),
-    "unknown machine": (lambda: MetadataLogEntry.create_stream(path="/a", partitions=1, machine="sql"), "machine"),
+    "unknown machine": (lambda: MetadataLogEntry.create_stream(path="/a", partitions=1, machine="SQL"), "machine"),
     "schema of a number": (
         lambda: MetadataLogEntry.create_stream(path="/a", partitions=1, schema=3),
         "schema is 3; it must be bytes",

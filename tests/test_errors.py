@@ -56,7 +56,7 @@ def test_tree_is_the_one_that_is_documented() -> None:
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_error_pickles_with_its_fields(cls: type[laminar.LaminarError]) -> None:
     fields = {name: f"value of {name}" for name in cls._fields}
-    error = cls("what happened", **fields)
+    error = cls("what happened", outcome_unknown=False, **fields)
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(twin) is cls
         assert str(twin) == "what happened"
@@ -69,6 +69,20 @@ def test_every_error_pickles_with_its_fields(cls: type[laminar.LaminarError]) ->
 def test_unknown_field_is_a_mistake() -> None:
     with pytest.raises(TypeError, match="has no field 'partitoin'; it has partition"):
         laminar.EpochError("x", partitoin=3)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_error_tells_whether_its_outcome_is_unknown(cls: type[laminar.LaminarError]) -> None:
+    assert cls("x").outcome_unknown is False
+    for twin in (pickle.loads(pickle.dumps(cls("x", outcome_unknown=True))), cls("x", outcome_unknown=True)):
+        assert twin.outcome_unknown is True
+
+
+def test_fields_of_a_newer_node_are_left_out() -> None:
+    error = errors._from_node("StaleEpochError", "x", True, {"writer": "b", "since_ms": 7, "from_the_future": 1})
+    assert isinstance(error, laminar.StaleEpochError)
+    assert (error.writer, error.since_ms, error.partition, error.outcome_unknown) == ("b", 7, None, True)
+    assert not hasattr(error, "from_the_future")
 
 
 def _every_error_that_rust_raises() -> dict[str, object]:

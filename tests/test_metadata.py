@@ -167,6 +167,35 @@ def test_streams_come_and_go_and_their_ids_never_return() -> None:
     assert assign(metadata, 0, 1, 1).reason == "unknown_partition"
 
 
+def test_streams_are_altered_and_only_grow() -> None:
+    metadata = laminar.DeltaMetadata()
+    create = Entry.create_stream(path="/a", partitions=2, machine="window", retention_ms=1000, row_bytes_max=64)
+    first = metadata.apply(create)
+    assert first.stream_id is not None
+    grown = metadata.apply(Entry.alter_stream(path="/a", expected=first.stream_id, partitions=4))
+    assert (grown.applied, grown.partition_ids) == (True, [2, 3])
+    stream = metadata.stream("/a")
+    assert stream is not None
+    assert (list(stream.partition_ids), stream.machine) == ([0, 1, 2, 3], "window")
+    assert (stream.retention_ms, stream.retention_bytes, stream.row_bytes_max) == (1000, None, 64)
+    bytes_only = Entry.alter_stream(path="/a", expected=first.stream_id, retention_bytes=9, row_bytes_max=65)
+    assert metadata.apply(bytes_only).applied
+    stream = metadata.stream("/a")
+    assert stream is not None
+    assert (stream.retention_ms, stream.retention_bytes, stream.row_bytes_max) == (None, 9, 65)
+    assert metadata.apply(Entry.alter_stream(path="/a", expected=first.stream_id, keep_forever=True)).applied
+    stream = metadata.stream("/a")
+    assert stream is not None
+    assert (stream.retention_ms, stream.retention_bytes, stream.row_bytes_max) == (None, None, 65)
+    shrink = Entry.alter_stream(path="/a", expected=first.stream_id, partitions=3)
+    assert metadata.apply(shrink).reason == "partitions_shrunk"
+    assert metadata.apply(Entry.alter_stream(path="/a", expected=9)).reason == "stream_replaced"
+    assert metadata.apply(Entry.create_stream(path="/b", partitions=1, retention_ms=0)).reason == "invalid"
+    assert Entry.decode(bytes_only.encode()) == bytes_only
+    with pytest.raises(laminar.InvalidError, match="one or the other"):
+        Entry.alter_stream(path="/a", expected=1, keep_forever=True, retention_ms=1)
+
+
 def test_batch_is_all_or_nothing() -> None:
     metadata = metadata_of({1: (1, 1), 2: (1, 5)})
     claim = [

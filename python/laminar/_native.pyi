@@ -30,6 +30,7 @@ from laminar.metadata import (
 
 __all__ = [
     "AssignmentPlan",
+    "Cluster",
     "ConditionalPut",
     "ConsistentHashAssigner",
     "DeltaMetadata",
@@ -38,6 +39,11 @@ __all__ = [
     "MetadataResponse",
     "PartitionGuard",
     "PartitionGuardSet",
+    "Reader",
+    "Stream",
+    "Writer",
+    "WriterBatch",
+    "WriterGuards",
     "__version__",
     "check_affinity_hint",
     "check_anti_affinity_group",
@@ -45,6 +51,8 @@ __all__ = [
     "check_node_info",
     "check_topology_change",
     "inspect_log",
+    "node_settings",
+    "run_node",
     "verify_log",
 ]
 
@@ -373,12 +381,37 @@ class MetadataLogEntry:
         partitions: int,
         schema: bytes | pa.Schema | None = None,
         key: str | Sequence[str] | None = None,
-        machine: Literal["log", "kv"] | None = None,
+        machine: str | None = None,
         data_group: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        row_bytes_max: int | None = None,
         time_ms: int | None = None,
         request_id: _RequestId = None,
     ) -> MetadataLogEntry:
-        """Create a stream; the answer has its id and the ids of its partitions."""
+        """Create a stream; the answer has its id and the ids of its partitions.
+
+        ``machine`` is ``"log"``, ``"kv"`` or the name of an application's machine.
+        """
+    @staticmethod
+    def alter_stream(
+        *,
+        path: str,
+        expected: int,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+        keep_forever: bool = False,
+        row_bytes_max: int | None = None,
+        time_ms: int | None = None,
+        request_id: _RequestId = None,
+    ) -> MetadataLogEntry:
+        """Add partitions to a stream, up to a new total, or change its retention and limits.
+
+        The answer has the ids of the new partitions. ``expected`` is the stream's id. What is left out stays as it was,
+        but retention is set as a whole: ``retention_ms=None`` beside ``retention_bytes`` keeps rows of any age, and
+        ``keep_forever=True`` all rows.
+        """
     @staticmethod
     def drop_stream(
         *, path: str, expected: int | None = None, time_ms: int | None = None, request_id: _RequestId = None
@@ -440,7 +473,7 @@ class MetadataResponse:
         """The ids of all streams that a batch created."""
     @property
     def partition_ids(self) -> list[int]:
-        """The ids of the partitions that were created with streams."""
+        """The ids of the partitions that were created with streams or added to them."""
     def encode(self) -> bytes:
         """The answer as bytes."""
     @staticmethod
@@ -538,4 +571,203 @@ def verify_log(path: str | os.PathLike[str], progress: Callable[[int, int], obje
     """Reads every record of every log and every snapshot in a folder, and returns what was found, as JSON.
 
     A bad place is part of it: ``first_error``. Nothing is changed. ``progress`` is called as by ``inspect_log``.
+    """
+
+_Appended: TypeAlias = tuple[int, int, dict[int, tuple[int, int]], bool]
+_Values: TypeAlias = Iterable[bytes | tuple[bytes | None, bytes | None]]
+_Retention: TypeAlias = tuple[int | None, int | None]
+
+@final
+class Cluster:
+    """The node of a folder, or a running cluster. Import ``laminar.Cluster``."""
+
+    @staticmethod
+    def of_folder(
+        path: str | os.PathLike[str],
+        role: str,
+        *,
+        command: Sequence[str],
+        machines: Mapping[str, Any],
+        settings: dict[str, Any],
+        timeout: float,
+        client_id: str,
+    ) -> Cluster:
+        """The node of a folder; ``role`` is embedded, detached or client."""
+    @staticmethod
+    def of_addresses(addresses: str, *, secret: str | None, timeout: float, client_id: str) -> Cluster:
+        """A running cluster, by its addresses."""
+    def hello(self) -> dict[str, Any]:
+        """Who is there; connects if there is no connection."""
+    def close(self) -> None:
+        """End the handle. A node in this process ends with its last handle."""
+    def create_stream(
+        self,
+        path: str,
+        partitions: int,
+        *,
+        schema: pa.Schema | None,
+        key: Sequence[str],
+        machine: str,
+        retention: _Retention,
+        row_bytes_max: int | None,
+    ) -> Stream:
+        """Create a stream."""
+    def streams(self, prefix: str) -> list[tuple[str, int]]:
+        """The streams whose names begin so, each with its id, in order."""
+    def drop_stream(self, path: str) -> None:
+        """Drop a stream with all its rows."""
+    def alter(
+        self,
+        stream: Stream,
+        *,
+        partitions: int | None,
+        retention: _Retention | None,
+        row_bytes_max: tuple[int | None] | None,
+    ) -> None:
+        """Change a stream; what is ``None`` stays."""
+    def status(self, *, partitions: bool, stream: str | None) -> dict[str, Any]:
+        """What the node does; with partitions, of one stream or of all."""
+    def why(self, path: str, partition: int | None) -> list[dict[str, Any]]:
+        """The story of a partition of a stream, or of all."""
+    def metadata(self, linearizable: bool) -> DeltaMetadata:
+        """The metadata as the node knows it."""
+    def resume(self, partition_id: int) -> bool:
+        """Let a paused partition, by the cluster's id, try again; false if it was not paused."""
+    def skip(self, partition_id: int, index: int) -> None:
+        """Leave out a record that its machine cannot apply, of a partition by the cluster's id."""
+    def snapshot(self, group: str) -> None:
+        """Have a group, metadata or data, build a snapshot."""
+
+@final
+class Stream:
+    """A stream of a cluster. Import ``laminar.Stream``."""
+
+    def __new__(cls, cluster: Cluster, path: str, stream_id: int | None = None) -> Stream: ...
+    def describe(self, refresh: bool) -> dict[str, Any]:
+        """What the stream is: as known, or as the node says now."""
+    def append(self, rows: Any, timeout: float | None) -> _Appended:
+        """Append Arrow data: rows, global index, ``{partition: (first, end)}`` and whether they had landed before."""
+    def append_bytes(self, partition: int | None, values: _Values, timeout: float | None) -> _Appended:
+        """Append values, or pairs of key and value, as bytes; told as by ``append``."""
+    def read(
+        self,
+        *,
+        partitions: Sequence[int] | None,
+        start: str | dict[int, int] | int,
+        end: str | dict[int, int] | int,
+        at: int | None,
+        columns: Sequence[str] | None,
+        follow: bool,
+        include_metadata: bool,
+        batch_rows: int | None,
+        timeout: float | None,
+    ) -> Reader:
+        """Read rows. ``start`` and ``end`` are a word, ``{partition: offset}``, or a time in ms since 1970."""
+    def offsets(self, at: int | None) -> dict[int, tuple[int, int]]:
+        """Where partitions begin and end; as of a global index, if one is given."""
+    def barrier(self, timeout: float) -> int:
+        """Wait until everything that was acknowledged is applied, and return the global index up to which it is."""
+    def get(self, key: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The newest row of a key, given as a batch of one row of key columns."""
+    def get_bytes(self, key: bytes) -> bytes | None:
+        """The newest value of a key of a stream of bytes."""
+    def scan(self) -> Reader:
+        """The newest row of every key."""
+    def trim(self, partition: int, offset: int) -> int:
+        """Remove the rows of a partition before an offset, and return where it begins now."""
+    def partition_id(self, partition: int) -> int:
+        """The cluster's id of a partition of the stream."""
+    def writer(self, name: str, *, partitions: Sequence[int] | None, timeout: float | None) -> Writer:
+        """Claim partitions for this process, fencing whoever held them."""
+
+@final
+class Reader:
+    """Rows of a stream, batch by batch."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the batches."""
+    def next(self) -> pa.RecordBatch | None:
+        """The next batch; ``None`` at the end."""
+    def close(self) -> None:
+        """Let go of the node; reading is over."""
+
+@final
+class Writer:
+    """The one writer of partitions. Import ``laminar.Writer``."""
+
+    @property
+    def name(self) -> str:
+        """The writer's name."""
+    @property
+    def node_id(self) -> int:
+        """The node id of this run."""
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of the stream that were claimed."""
+    @property
+    def guards(self) -> WriterGuards:
+        """The guards of the claimed partitions."""
+    def append(self, rows: Any) -> _Appended:
+        """Append Arrow data; told as by ``Stream.append``."""
+    def append_bytes(self, partition: int | None, values: _Values) -> _Appended:
+        """Append values, or pairs of key and value, as bytes; told as by ``Stream.append``."""
+    def batch(self, query: str, number: int) -> WriterBatch:
+        """Begin a batch that is committed as one entry, once."""
+    def trim(self, partition: int, offset: int) -> int:
+        """Remove the rows of a partition before an offset, and return where it begins now."""
+    def close(self) -> None:
+        """Give the partitions back. A second time does nothing."""
+
+@final
+class WriterBatch:
+    """Rows that are committed as one entry, once."""
+
+    def append(self, rows: Any) -> None:
+        """Collect Arrow data; nothing is sent."""
+    def append_bytes(self, partition: int | None, values: _Values) -> None:
+        """Collect values, or pairs of key and value, as bytes; nothing is sent."""
+    def commit(self) -> _Appended:
+        """Commit; told as by ``Stream.append``. After an error whose outcome is unknown it may be called again."""
+
+@final
+class WriterGuards:
+    """The guards of a writer, by the stream's partition numbers.
+
+    Checks ask nobody. The node tells of every takeover as it happens; the storage refuses a stale writer also if it was
+    not told.
+    """
+
+    def check(self, partition: int) -> None:
+        """Raise unless this writer owns the partition, as far as this process has heard; asks nobody."""
+    def check_many(self, partitions: Any) -> list[int]:
+        """The partitions whose check fails, in the order given.
+
+        One-dimensional NumPy and Arrow arrays of 32 or 64 bit integers are read in place.
+        """
+    @property
+    def epochs(self) -> dict[int, int]:
+        """The epoch under which each claimed partition is written."""
+    @property
+    def node_id(self) -> int:
+        """The node id of this run of the writer."""
+    @property
+    def name(self) -> str:
+        """The writer's name."""
+
+def node_settings() -> list[str]:
+    """The names of all settings of a node, as ``laminar.open`` takes them."""
+
+def run_node(
+    path: str | os.PathLike[str],
+    *,
+    machines: Mapping[str, Any],
+    settings: dict[str, Any],
+    linger: float | None,
+    stop: Callable[[], bool],
+) -> None:
+    """Be the node of a folder until no client has needed it for a while, or ``stop`` says so.
+
+    ``stop`` is called some twenty times a second, from when the node answers. Returns at once if another process is the
+    node.
     """

@@ -16,14 +16,18 @@ class LaminarError(Exception):
     """Whatever laminar refuses or fails to do.
 
     The typed fields of a class are given by name and are ``None`` where the place that raised did not know them.
+    ``outcome_unknown`` is true where the call may have taken effect all the same.
     """
 
     kind: ClassVar[Kind] = "internal"
     retryable: ClassVar[bool] = False
     _fields: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, message: str = "", **fields: Any) -> None:
+    outcome_unknown: bool
+
+    def __init__(self, message: str = "", *, outcome_unknown: bool = False, **fields: Any) -> None:
         super().__init__(message)
+        self.outcome_unknown = outcome_unknown
         unknown = sorted(set(fields) - set(self._fields))
         if unknown:
             raise TypeError(
@@ -34,6 +38,8 @@ class LaminarError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {name: getattr(self, name) for name in self._fields}
+        if self.outcome_unknown:
+            fields["outcome_unknown"] = True
         return (_rebuild, (type(self), str(self), fields))
 
 
@@ -41,24 +47,47 @@ def _rebuild(error: type[LaminarError], message: str, fields: dict[str, Any]) ->
     return error(message, **fields)
 
 
+def _from_node(name: str, message: str, outcome_unknown: bool, fields: dict[str, Any]) -> LaminarError:  # noqa: FBT001
+    """The error that a node or client answered with. A newer node may tell fields that this release does not know."""
+    error: type[LaminarError] = globals()[name]
+    known = {field: value for field, value in fields.items() if field in error._fields}
+    return error(message, outcome_unknown=outcome_unknown, **known)
+
+
 class EpochError(LaminarError):
     """Ownership of a partition moved on: refresh the guard, or drop the task if another node owns the partition."""
 
     kind: ClassVar[Kind] = "stale"
-    _fields: ClassVar[tuple[str, ...]] = ("partition",)
+    _fields: ClassVar[tuple[str, ...]] = ("partition", "stream", "partition_id")
 
+    #: The partition: of the stream if one is named, else of the cluster.
     partition: int | None
+    stream: str | None
+    partition_id: int | None
 
 
 class StaleEpochError(EpochError):
     """The epoch of this writer is over; a later owner has begun another."""
 
-    _fields: ClassVar[tuple[str, ...]] = ("partition", "epoch", "current_epoch", "node", "owner", "batch_committed")
+    _fields: ClassVar[tuple[str, ...]] = (
+        *EpochError._fields,
+        "epoch",
+        "current_epoch",
+        "node",
+        "owner",
+        "writer",
+        "since_ms",
+        "batch_committed",
+    )
 
     epoch: int | None
     current_epoch: int | None
     node: int | None
     owner: int | None
+    #: The name of the writer that has the partition now.
+    writer: str | None
+    #: Since when, in milliseconds since 1970.
+    since_ms: int | None
     batch_committed: bool | None
 
 
@@ -69,16 +98,30 @@ class UnknownPartitionError(EpochError):
 class NotOwnedError(EpochError):
     """This node does not own the partition."""
 
-    _fields: ClassVar[tuple[str, ...]] = ("partition", "node", "owner")
+    _fields: ClassVar[tuple[str, ...]] = (
+        *EpochError._fields,
+        "epoch",
+        "current_epoch",
+        "node",
+        "owner",
+        "writer",
+        "since_ms",
+    )
 
+    epoch: int | None
+    current_epoch: int | None
     node: int | None
     owner: int | None
+    #: The name of the writer that has the partition.
+    writer: str | None
+    #: Since when, in milliseconds since 1970.
+    since_ms: int | None
 
 
 class ConditionalPutFailedError(EpochError):
     """The object store has a manifest of a later epoch; the new owner writes its own checkpoint."""
 
-    _fields: ClassVar[tuple[str, ...]] = ("partition", "expected_epoch", "actual_epoch")
+    _fields: ClassVar[tuple[str, ...]] = (*EpochError._fields, "expected_epoch", "actual_epoch")
 
     expected_epoch: int | None
     actual_epoch: int | None
@@ -114,6 +157,11 @@ class SnapshotError(CoordinationError):
 
 class NetworkError(CoordinationError):
     """A peer could not be reached."""
+
+    _fields: ClassVar[tuple[str, ...]] = ("pid", "address")
+
+    pid: int | None
+    address: str | None
 
 
 class AssignmentError(LaminarError):
@@ -180,9 +228,18 @@ class BackpressureError(LaminarError):
 
     kind: ClassVar[Kind] = "overloaded"
     retryable: ClassVar[bool] = True
-    _fields: ClassVar[tuple[str, ...]] = ("partition", "limit", "value", "retry_after_ms")
+    _fields: ClassVar[tuple[str, ...]] = (
+        "partition",
+        "limit",
+        "value",
+        "retry_after_ms",
+        "stream",
+        "partition_id",
+    )
 
     partition: int | None
+    stream: str | None
+    partition_id: int | None
     limit: int | None
     value: int | None
     retry_after_ms: int | None
@@ -226,19 +283,43 @@ class CorruptionError(LaminarError):
     """Stored bytes are not what was written: repair from a replica; a retry reads the same bytes."""
 
     kind: ClassVar[Kind] = "corrupt"
+    _fields: ClassVar[tuple[str, ...]] = ("stream", "partition", "partition_id")
+
+    stream: str | None
+    partition: int | None
+    partition_id: int | None
 
 
 class UnavailableError(LaminarError):
-    """No quorum, store or peer answered; whether the write landed may be unknown, and the message says so."""
+    """No quorum, store or peer answered; ``outcome_unknown`` says whether the write may have landed."""
 
     kind: ClassVar[Kind] = "unavailable"
     retryable: ClassVar[bool] = True
+    _fields: ClassVar[tuple[str, ...]] = ("pid", "address", "waited_ms", "stream", "partition", "partition_id")
+
+    #: The process of the node that did not answer.
+    pid: int | None
+    address: str | None
+    waited_ms: int | None
+    stream: str | None
+    partition: int | None
+    partition_id: int | None
 
 
 class InvalidError(LaminarError, ValueError):
     """A wrong argument or configuration."""
 
     kind: ClassVar[Kind] = "invalid"
+    _fields: ClassVar[tuple[str, ...]] = ("stream", "partition", "partition_id", "column", "row", "value", "limit")
+
+    stream: str | None
+    partition: int | None
+    partition_id: int | None
+    column: str | None
+    #: The row of those given, from 0.
+    row: int | None
+    value: int | None
+    limit: int | None
 
 
 class InternalError(LaminarError):

@@ -98,9 +98,12 @@ class StreamDescriptor:
     partition_ids: Sequence[int] = field(hash=False)
     schema: bytes
     key: Sequence[str] = field(hash=False)
-    machine: Literal["log", "kv"]
+    machine: str
     data_group: int
     created_at_ms: int
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    row_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

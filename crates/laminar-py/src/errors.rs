@@ -1,7 +1,9 @@
 //! Rust errors become the exceptions of `laminar.errors`, with their typed fields.
 
 use laminar_core::error::{AssignmentError, EpochError, ErrorKind, FormatError, InvalidError};
+use laminar_core::ids::PartitionId;
 use laminar_log::inspect::InspectError;
+use laminar_rpc::{Failure, Field as FailureField};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
@@ -22,6 +24,29 @@ pub(crate) struct Raised {
     class: &'static str,
     message: String,
     fields: Vec<(&'static str, Field)>,
+}
+
+impl Raised {
+    /// The error of a guard of a stream, whose partition is named as the stream counts it.
+    pub(crate) fn of_stream(error: EpochError, stream: &str, partition: u32) -> Self {
+        let id = error.partition();
+        let mut raised = Raised::from(named(error, PartitionId(partition)));
+        raised.message = format!("{stream}, {}", raised.message);
+        raised.fields.push(("stream", stream.to_owned().into()));
+        raised.fields.push(("partition_id", id.0.into()));
+        raised
+    }
+}
+
+/// The same error of a partition by another name.
+fn named(mut error: EpochError, name: PartitionId) -> EpochError {
+    match &mut error {
+        EpochError::StaleEpoch { partition, .. }
+        | EpochError::UnknownPartition { partition }
+        | EpochError::NotOwned { partition, .. }
+        | EpochError::ConditionalPutFailed { partition, .. } => *partition = name,
+    }
+    error
 }
 
 /// The value of a field.
@@ -55,9 +80,34 @@ impl From<String> for Field {
     }
 }
 
-fn build(py: Python<'_>, class: &str, message: &str, fields: &[(&str, Field)]) -> PyResult<PyErr> {
+/// The exception for an error of a node or client.
+pub(crate) fn of_failure(failure: &Failure) -> PyErr {
+    Python::attach(|py| build_of_failure(py, failure).unwrap_or_else(|error| error))
+}
+
+fn build_of_failure(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
+    let fields = PyDict::new(py);
+    for (name, value) in &failure.fields {
+        match value {
+            FailureField::Text(text) => fields.set_item(name, text)?,
+            FailureField::Integer(number) => fields.set_item(name, number)?,
+            FailureField::Unsigned(number) => fields.set_item(name, number)?,
+            FailureField::Flag(flag) => fields.set_item(name, flag)?,
+            FailureField::Real(real) => fields.set_item(name, real)?,
+        }
+    }
+    let arguments = (failure.class.name(), &failure.message, failure.outcome_unknown, fields);
+    let error = errors(py)?.getattr("_from_node")?.call1(arguments)?;
+    Ok(PyErr::from_value(error))
+}
+
+fn errors(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let errors = ERRORS.get_or_try_init(py, || py.import("laminar.errors").map(Bound::unbind))?;
+    Ok(errors.bind(py))
+}
+
+fn build(py: Python<'_>, class: &str, message: &str, fields: &[(&str, Field)]) -> PyResult<PyErr> {
     let by_name = PyDict::new(py);
     for (name, value) in fields {
         match value {
@@ -66,7 +116,7 @@ fn build(py: Python<'_>, class: &str, message: &str, fields: &[(&str, Field)]) -
             Field::Text(text) => by_name.set_item(name, text)?,
         }
     }
-    let error = errors.bind(py).getattr(class)?.call((message,), Some(&by_name))?;
+    let error = errors(py)?.getattr(class)?.call((message,), Some(&by_name))?;
     Ok(PyErr::from_value(error))
 }
 

@@ -4,13 +4,21 @@
 //! child for ever, and Spark forks. Whoever holds the GIL cannot be in the middle of a fork, so only work that holds a
 //! lock *without* the GIL matters: it goes through [`detached`], and `os.fork` waits until none of it runs.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 static CLOSED: AtomicBool = AtomicBool::new(false);
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks lie between this process and the one that loaded the module: what was made under another number belongs
+/// to a process that this one is not, and so do its threads and connections.
+pub(crate) fn generation() -> u32 {
+    // ORDER: relaxed; it changes only while a forked child has a single thread.
+    GENERATION.load(Ordering::Relaxed)
+}
 
 /// Runs `work`, which may take locks: without the GIL if it is `heavy`, for a few microseconds it is not worth it.
 pub(crate) fn detached<T: Send>(py: Python<'_>, heavy: bool, work: impl FnOnce() -> T + Send) -> T {
@@ -53,6 +61,8 @@ fn after_fork_in_child() {
     // Threads that were about to enter have counted themselves, and do not exist here.
     RUNNING.store(0, Ordering::SeqCst);
     CLOSED.store(false, Ordering::SeqCst);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    laminar_node::embedded::forget_in_forked_child();
 }
 
 struct Section;

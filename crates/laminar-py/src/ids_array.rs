@@ -17,8 +17,20 @@ use pyo3_arrow::input::AnyArray;
 use crate::args;
 use crate::errors::invalid;
 
+/// What can check partitions in bulk.
+pub(crate) trait Checks: Sync {
+    /// Those whose check fails, in the order given.
+    fn check_many(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<PartitionId>;
+}
+
+impl Checks for PartitionGuardSet {
+    fn check_many(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<PartitionId> {
+        PartitionGuardSet::check_many(self, partitions)
+    }
+}
+
 /// The ids whose check fails, in the order given.
-pub(crate) fn check_many(set: &PartitionGuardSet, ids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+pub(crate) fn check_many(set: &impl Checks, ids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     let failing = if let Some(array) = as_numpy(ids)? {
         check_numpy(set, &array)?
     } else if ids.hasattr("__arrow_c_array__")? || ids.hasattr("__arrow_c_stream__")? {
@@ -29,7 +41,7 @@ pub(crate) fn check_many(set: &PartitionGuardSet, ids: &Bound<'_, PyAny>) -> PyR
         failing
     } else {
         let ids = args::items(ids, "partition ids", args::partition)?;
-        set.check_many(ids)
+        set.check_many(ids.into_iter())
     };
     Ok(failing.into_iter().map(|partition| partition.0).collect())
 }
@@ -74,7 +86,7 @@ macro_rules! of_any_integer {
     };
 }
 
-fn check_numpy(set: &PartitionGuardSet, array: &Bound<'_, PyUntypedArray>) -> PyResult<Vec<PartitionId>> {
+fn check_numpy(set: &impl Checks, array: &Bound<'_, PyUntypedArray>) -> PyResult<Vec<PartitionId>> {
     if array.ndim() != 1 {
         return Err(invalid(format!(
             "partition ids are an array of {} dimensions; it must have 1",
@@ -93,7 +105,7 @@ fn check_numpy(set: &PartitionGuardSet, array: &Bound<'_, PyUntypedArray>) -> Py
 }
 
 fn check_numpy_of<T: Id + Element>(
-    set: &PartitionGuardSet,
+    set: &impl Checks,
     array: &Bound<'_, PyArray1<T>>,
 ) -> PyResult<Vec<PartitionId>> {
     let ids = array.try_readonly().map_err(|error| invalid(format!("partition ids are in use: {error}")))?;
@@ -104,7 +116,7 @@ fn check_numpy_of<T: Id + Element>(
     }
 }
 
-fn check_arrow(py: Python<'_>, set: &PartitionGuardSet, array: &ArrayRef) -> PyResult<Vec<PartitionId>> {
+fn check_arrow(py: Python<'_>, set: &impl Checks, array: &ArrayRef) -> PyResult<Vec<PartitionId>> {
     if array.null_count() > 0 {
         return Err(invalid(format!("partition ids hold {} nulls; drop them first", array.null_count())));
     }
@@ -123,7 +135,7 @@ fn not_integers(found: &impl std::fmt::Display) -> PyErr {
     invalid(format!("partition ids are an array of {found}; it must be one of integers"))
 }
 
-fn check_slice<T: Id>(py: Python<'_>, set: &PartitionGuardSet, ids: &[T]) -> PyResult<Vec<PartitionId>> {
+fn check_slice<T: Id>(py: Python<'_>, set: &impl Checks, ids: &[T]) -> PyResult<Vec<PartitionId>> {
     py.detach(|| {
         let mut outside = None;
         let partitions = ids.iter().map_while(|&id| match id.to_u32() {

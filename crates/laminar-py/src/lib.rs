@@ -5,6 +5,7 @@
 
 mod args;
 mod assign;
+mod cluster;
 mod errors;
 mod gate;
 mod guard;
@@ -21,6 +22,10 @@ mod _native {
 
     #[pymodule_export]
     use crate::assign::{ConsistentHashAssigner, HashRing, plan::AssignmentPlan};
+    #[pymodule_export]
+    use crate::cluster::{
+        Cluster, Reader, Stream, Writer, WriterBatch, WriterGuards, node_settings, run_node,
+    };
     #[pymodule_export]
     use crate::guard::{ConditionalPut, PartitionGuard, PartitionGuardSet};
     #[pymodule_export]

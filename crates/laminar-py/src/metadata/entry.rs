@@ -1,7 +1,9 @@
 //! Entries.
 
 use laminar_core::ids::{DataGroupId, LogIndex, RequestId, StreamId};
-use laminar_core::metadata::{EntryBody, MetadataChange, MetadataLogEntry as Entry, Release, SourceOffsets};
+use laminar_core::metadata::{
+    EntryBody, MetadataChange, MetadataLogEntry as Entry, Release, Retention, SourceOffsets, StreamLimits,
+};
 use laminar_core::node::NodeMetadata;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -219,9 +221,12 @@ impl MetadataLogEntry {
     }
 
     /// Create a stream; the answer has its id and the ids of its partitions.
+    ///
+    /// ``machine`` is ``"log"``, ``"kv"`` or the name of an application's machine.
     #[staticmethod]
     #[pyo3(signature = (*, path, partitions, schema = None, key = None, machine = None, data_group = None,
-                        time_ms = None, request_id = None))]
+                        retention_ms = None, retention_bytes = None, row_bytes_max = None, time_ms = None,
+                        request_id = None))]
     #[expect(clippy::too_many_arguments, reason = "one argument a field, all by name")]
     fn create_stream(
         path: Value,
@@ -230,6 +235,9 @@ impl MetadataLogEntry {
         key: Optional,
         machine: Optional,
         data_group: Optional,
+        retention_ms: Optional,
+        retention_bytes: Optional,
+        row_bytes_max: Optional,
         time_ms: Optional,
         request_id: Optional,
     ) -> PyResult<Self> {
@@ -245,6 +253,53 @@ impl MetadataLogEntry {
             data_group: DataGroupId(
                 data_group.map_or(Ok(0), |group| args::number(group, "data_group", 0, u32::MAX))?,
             ),
+            retention: Retention {
+                age_ms: amount(retention_ms, "retention_ms")?,
+                bytes: amount(retention_bytes, "retention_bytes")?,
+            },
+            limits: StreamLimits { row_bytes_max: amount(row_bytes_max, "row_bytes_max")? },
+        };
+        entry(time_ms, request_id, change)
+    }
+
+    /// Add partitions to a stream, up to a new total, or change its retention and limits.
+    ///
+    /// The answer has the ids of the new partitions. ``expected`` is the stream's id. What is left out stays as it was,
+    /// but retention is set as a whole: ``retention_ms=None`` beside ``retention_bytes`` keeps rows of any age, and
+    /// ``keep_forever=True`` all rows.
+    #[staticmethod]
+    #[pyo3(signature = (*, path, expected, partitions = None, retention_ms = None, retention_bytes = None,
+                        keep_forever = false, row_bytes_max = None, time_ms = None, request_id = None))]
+    #[expect(clippy::too_many_arguments, reason = "one argument a field, all by name")]
+    fn alter_stream(
+        path: Value,
+        expected: Value,
+        partitions: Optional,
+        retention_ms: Optional,
+        retention_bytes: Optional,
+        keep_forever: bool,
+        row_bytes_max: Optional,
+        time_ms: Optional,
+        request_id: Optional,
+    ) -> PyResult<Self> {
+        let retention = Retention {
+            age_ms: amount(retention_ms, "retention_ms")?,
+            bytes: amount(retention_bytes, "retention_bytes")?,
+        };
+        let is_given = retention != Retention::default();
+        if keep_forever && is_given {
+            return Err(invalid(
+                "keep_forever stands beside retention_ms or retention_bytes; give one or the other"
+                    .to_owned(),
+            ));
+        }
+        let row_bytes_max = amount(row_bytes_max, "row_bytes_max")?;
+        let change = MetadataChange::AlterStream {
+            path: args::text(path, "path")?,
+            expected: StreamId(args::number(expected, "stream id", 0, u64::MAX)?),
+            partitions: partitions.map(|count| args::number(count, "partitions", 0, u32::MAX)).transpose()?,
+            retention: (is_given || keep_forever).then_some(retention),
+            limits: row_bytes_max.map(|bytes| StreamLimits { row_bytes_max: Some(bytes) }),
         };
         entry(time_ms, request_id, change)
     }
@@ -331,6 +386,11 @@ impl MetadataLogEntry {
         let decode = slf.get_type().getattr("decode")?;
         Ok((decode, (slf.get().encode(slf.py()),)).into_pyobject(slf.py())?.into_any())
     }
+}
+
+/// A number that may be left out; whether it is large enough is for `apply` to say.
+fn amount(value: Optional, name: &str) -> PyResult<Option<u64>> {
+    value.map(|value| args::number(value, name, 0, u64::MAX)).transpose()
 }
 
 /// The Arrow IPC bytes of a schema, given as such or as a `pyarrow.Schema`.

@@ -7,6 +7,7 @@ pub(crate) mod response;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
+use laminar_core::error::FormatError;
 use laminar_core::metadata::{DeltaMetadata as Metadata, EntryBody};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -41,6 +42,11 @@ impl DeltaMetadata {
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Metadata) -> T) -> T {
         // `apply` does not panic on any entry; were it to, the state would be as of its last step.
         look(&self.metadata.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The state of a snapshot.
+    pub(crate) fn of_snapshot(py: Python<'_>, snapshot: &[u8]) -> Result<Self, FormatError> {
+        py.detach(|| Metadata::restore(snapshot)).map(Self::of)
     }
 
     fn of(metadata: Metadata) -> Self {
@@ -231,7 +237,7 @@ impl DeltaMetadata {
     #[staticmethod]
     fn restore(py: Python<'_>, snapshot: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = args::bytes(snapshot, "snapshot")?;
-        py.detach(|| Metadata::restore(&bytes)).map(Self::of).map_err(to_py)
+        Self::of_snapshot(py, &bytes).map_err(to_py)
     }
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> bool {

@@ -120,6 +120,9 @@ impl ToPython for StreamDescriptor {
             machine: self.machine.as_str(),
             data_group: self.data_group.0,
             created_at_ms: self.created_at_ms,
+            retention_ms: self.retention.age_ms,
+            retention_bytes: self.retention.bytes,
+            row_bytes_max: self.limits.row_bytes_max,
         })
     }
 }

@@ -84,14 +84,15 @@ impl MetadataResponse {
         self.stream_ids().first().copied()
     }
 
-    /// The ids of the partitions that were created with streams.
+    /// The ids of the partitions that were created with streams or added to them.
     #[getter]
     fn partition_ids(&self) -> Vec<u32> {
         let minted = self.response.minted().iter();
         minted
-            .filter_map(
-                |minted| if let Minted::Stream { partitions, .. } = minted { Some(partitions) } else { None },
-            )
+            .filter_map(|minted| match minted {
+                Minted::Stream { partitions, .. } | Minted::Partitions(partitions) => Some(partitions),
+                Minted::Node(_) => None,
+            })
             .flat_map(|partitions| partitions.iter())
             .map(|partition| partition.0)
             .collect()

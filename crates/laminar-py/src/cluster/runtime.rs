@@ -1,0 +1,140 @@
+//! The tasks of this process, and calls that wait for them.
+//!
+//! One tokio runtime a process, made on first use. A forked child has none of its threads: it makes its own, and never
+//! touches its parent's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use laminar_rpc::Failure;
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
+
+use crate::errors::of_failure;
+use crate::gate;
+
+/// How often a waiting call looks whether Ctrl-C was pressed.
+pub(crate) const SIGNALS_INTERVAL: Duration = Duration::from_millis(50);
+const WORKERS: usize = 2;
+
+/// How long a waiting call stays awake, and whether one does: one a process.
+const AWAKE_MAX: Duration = Duration::from_micros(500);
+static SOMEBODY_AWAKE: AtomicBool = AtomicBool::new(false);
+
+/// The runtime and the process it belongs to. The lock is taken with the GIL held and never kept without it, so a fork
+/// cannot come in between.
+static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+
+/// The runtime of this process.
+pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
+    let mut kept = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let generation = gate::generation();
+    if let Some((of, runtime)) = *kept
+        && of == generation
+    {
+        return Ok(runtime);
+    }
+    let made = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("laminar-worker")
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            of_failure(&Failure::unavailable(format!("no threads could be started: {error}")))
+        })?;
+    // Never dropped: it serves until the process ends, and a parent's must not be dropped by its child.
+    let made: &'static Runtime = Box::leak(Box::new(made));
+    *kept = Some((generation, made));
+    Ok(made)
+}
+
+/// The runtime of this process, if it has one.
+pub(crate) fn existing_runtime() -> Option<&'static Runtime> {
+    let kept = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.and_then(|(of, runtime)| (of == gate::generation()).then_some(runtime))
+}
+
+/// Waits for a call without the GIL. Ctrl-C ends the wait, and drops the call.
+pub(crate) fn block_on<T: Send>(
+    py: Python<'_>,
+    call: impl Future<Output = Result<T, Failure>> + Send,
+) -> PyResult<T> {
+    let runtime = runtime(py)?;
+    py.detach(|| {
+        let _entered = runtime.enter();
+        let parked = Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
+        let waker = Waker::from(Arc::clone(&parked));
+        let mut context = Context::from_waker(&waker);
+        let mut call = std::pin::pin!(call);
+        let mut looked = Instant::now();
+        loop {
+            if let Poll::Ready(done) = call.as_mut().poll(&mut context) {
+                return done.map_err(|failure| of_failure(&failure));
+            }
+            parked.wait(SIGNALS_INTERVAL);
+            if looked.elapsed() >= SIGNALS_INTERVAL {
+                looked = Instant::now();
+                Python::attach(|py| py.check_signals())?;
+            }
+        }
+    })
+}
+
+/// A thread that waits for its call. It parks by itself: a timer of the runtime would wake a worker for each call.
+struct Parked {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Parked {
+    /// Returns when it is woken, or after a while.
+    fn wait(&self, most: Duration) {
+        // ORDER: acquire, with the release of `wake`: whoever sees it finds what the call was woken for.
+        if self.woken.swap(false, Ordering::Acquire) || self.stay_awake() {
+            return;
+        }
+        std::thread::park_timeout(most);
+        self.woken.store(false, Ordering::Release);
+    }
+
+    /// Waits a moment without going to sleep, if nobody else does: waking a core that has gone to sleep takes as long as a
+    /// fast disk takes to sync. Whether it was woken.
+    fn stay_awake(&self) -> bool {
+        if SOMEBODY_AWAKE.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        let began = Instant::now();
+        let mut woken = false;
+        while !woken && began.elapsed() < AWAKE_MAX {
+            std::thread::yield_now();
+            woken = self.woken.swap(false, Ordering::Acquire);
+        }
+        SOMEBODY_AWAKE.store(false, Ordering::Release);
+        woken
+    }
+}
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// A length of time in seconds, as users give it.
+pub(crate) fn seconds(value: f64, what: &str) -> PyResult<Duration> {
+    const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
+    if value.is_finite() && (0.0..=SECONDS_MAX).contains(&value) {
+        return Ok(Duration::from_secs_f64(value));
+    }
+    let message = format!("{what} is {value}; it must be a number of seconds from 0 to {SECONDS_MAX}");
+    Err(of_failure(&Failure::invalid(message)))
+}

@@ -1,0 +1,82 @@
+//! The life of nodes in this process: ended with the interpreter, or run as all that the process does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use laminar_node::Role;
+use laminar_node::embedded::{run_detached, stop_all};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::machines::PythonMachines;
+use super::runtime::{SIGNALS_INTERVAL, existing_runtime, runtime, seconds};
+use super::settings;
+use crate::args;
+use crate::errors::of_failure;
+
+/// How long the end of the interpreter waits for nodes to end.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// Makes the end of the interpreter end the nodes of this process, if it may have any.
+pub(crate) fn stop_at_exit(py: Python<'_>, role: &Role) -> PyResult<()> {
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if matches!(role, Role::Embedded) && !REGISTERED.swap(true, Ordering::SeqCst) {
+        py.import("atexit")?.call_method1("register", (wrap_pyfunction!(stop_nodes, py)?,))?;
+    }
+    Ok(())
+}
+
+#[pyfunction]
+fn stop_nodes(py: Python<'_>) {
+    if let Some(runtime) = existing_runtime() {
+        py.detach(|| runtime.block_on(async { drop(tokio::time::timeout(STOP_WAIT, stop_all()).await) }));
+    }
+}
+
+/// Be the node of a folder until no client has needed it for a while, or ``stop`` says so.
+///
+/// ``stop`` is called some twenty times a second, from when the node answers. Returns at once if another process is the
+/// node.
+#[pyfunction]
+#[pyo3(signature = (path, *, machines, settings, linger, stop))]
+pub(crate) fn run_node(
+    py: Python<'_>,
+    path: &Bound<'_, PyAny>,
+    machines: BTreeMap<String, Py<PyAny>>,
+    settings: &Bound<'_, PyDict>,
+    linger: Option<f64>,
+    stop: Py<PyAny>,
+) -> PyResult<()> {
+    let path = args::path(path, "path")?;
+    let mut config = settings::config(settings)?;
+    if let Some(linger) = linger {
+        config.client_timeout = seconds(linger, "linger")?;
+    }
+    let runtime = runtime(py)?;
+    let machines = Arc::new(PythonMachines { classes: machines });
+    let asked = Arc::new(std::sync::Mutex::new(Ok(())));
+    let told = Arc::clone(&asked);
+    let done = py.detach(|| {
+        let stop_asked = async move {
+            loop {
+                let stopped = Python::attach(|py| {
+                    py.check_signals()?;
+                    stop.call0(py)?.is_truthy(py)
+                });
+                match stopped {
+                    Ok(false) => tokio::time::sleep(SIGNALS_INTERVAL).await,
+                    Ok(true) => return,
+                    Err(raised) => {
+                        *told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Err(raised);
+                        return;
+                    }
+                }
+            }
+        };
+        runtime.block_on(run_detached(&path, config, machines, stop_asked))
+    });
+    done.map_err(|failure| of_failure(&failure))?;
+    std::mem::replace(&mut *asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner), Ok(()))
+}

@@ -1,0 +1,268 @@
+//! Streams.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use laminar_client::{End, ReadOptions, Start, StreamHandle};
+use laminar_rpc::{ErrorClass, Failure};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3_arrow::PyRecordBatch;
+
+use super::of_process::EachProcess;
+use super::reader::{Reader, Source};
+use super::runtime::{block_on, seconds};
+use super::writer::Writer;
+use super::{Cluster, records, rows};
+use crate::args;
+use crate::errors::{invalid, of_failure};
+
+// Each process has a handle of its own, and so a producer id of its own.
+/// A stream of a cluster. Import ``laminar.Stream``.
+#[pyclass(frozen, module = "laminar._native")]
+pub(crate) struct Stream {
+    cluster: Py<Cluster>,
+    path: String,
+    /// Which of the streams that had this name; not known before the first call if nobody said so.
+    stream_id: OnceLock<u64>,
+    handle: Arc<EachProcess<StreamHandle>>,
+}
+
+impl Stream {
+    pub(crate) fn opened(cluster: Py<Cluster>, handle: StreamHandle) -> Self {
+        let info = handle.info();
+        let stream_id = OnceLock::from(info.stream_id);
+        let handle = cluster.get().keep(Some(handle));
+        Stream { cluster, path: info.path.clone(), stream_id, handle }
+    }
+
+    /// The handle of this process, with a limit for its calls.
+    pub(crate) fn handle(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<StreamHandle> {
+        // Asked first: a closed cluster has no streams.
+        let client = self.cluster.get().client(py, timeout)?;
+        let handle = match self.handle.get() {
+            Some(handle) => handle,
+            None => {
+                let path = self.path.clone();
+                let handle = block_on(py, async move { client.stream(&path).await })?;
+                let (found, known) =
+                    (handle.info().stream_id, self.stream_id.get_or_init(|| handle.info().stream_id));
+                if found != *known {
+                    return Err(of_failure(&replaced(&self.path)));
+                }
+                self.handle.set(handle)
+            }
+        };
+        match timeout {
+            Some(timeout) => Ok(handle.with_timeout(seconds(timeout, "timeout")?)),
+            None => Ok(handle),
+        }
+    }
+}
+
+fn replaced(path: &str) -> Failure {
+    let message =
+        format!("stream {path}: it was dropped and created again since this handle was made; open it anew");
+    Failure::new(ErrorClass::UnknownPartition, message).with("stream", path)
+}
+
+fn start(value: &Bound<'_, PyAny>) -> PyResult<Start> {
+    if let Ok(word) = value.cast::<PyString>() {
+        return match &*word.to_cow()? {
+            "earliest" => Ok(Start::Earliest),
+            "latest" => Ok(Start::Latest),
+            other => {
+                Err(invalid(format!("start is {other:?}; it must be earliest, latest, an offset or a time")))
+            }
+        };
+    }
+    if value.is_instance_of::<PyDict>() {
+        return offsets(value, "start").map(Start::Offsets);
+    }
+    args::number(value, "start", 0, u64::MAX).map(Start::Time)
+}
+
+fn end(value: &Bound<'_, PyAny>) -> PyResult<End> {
+    if let Ok(word) = value.cast::<PyString>() {
+        return match &*word.to_cow()? {
+            "latest" => Ok(End::Latest),
+            other => Err(invalid(format!("end is {other:?}; it must be latest, an offset or a time"))),
+        };
+    }
+    if value.is_instance_of::<PyDict>() {
+        return offsets(value, "end").map(End::Offsets);
+    }
+    args::number(value, "end", 0, u64::MAX).map(End::Time)
+}
+
+fn offsets(value: &Bound<'_, PyAny>, what: &str) -> PyResult<BTreeMap<u32, u64>> {
+    args::pairs(value, what, ordinal, |offset| args::number(offset, "offset", 0, u64::MAX))
+}
+
+/// A partition as the stream counts it.
+pub(crate) fn ordinal(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    args::number(value, "partition", 0, u32::MAX)
+}
+
+pub(crate) fn ordinals(values: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u32>>> {
+    values.map(|values| args::items(values, "partitions", ordinal)).transpose()
+}
+
+#[pymethods]
+impl Stream {
+    #[new]
+    #[pyo3(signature = (cluster, path, stream_id = None))]
+    fn new(cluster: Py<Cluster>, path: &Bound<'_, PyAny>, stream_id: Option<u64>) -> PyResult<Self> {
+        let stream_id = stream_id.map_or_else(OnceLock::new, OnceLock::from);
+        let path = args::text(path, "path")?;
+        let handle = cluster.get().keep(None);
+        Ok(Stream { cluster, path, stream_id, handle })
+    }
+
+    /// What the stream is: as known, or as the node says now.
+    fn describe<'py>(&self, py: Python<'py>, refresh: bool) -> PyResult<Bound<'py, PyDict>> {
+        let handle = self.handle(py, None)?;
+        let info = match refresh {
+            true => block_on(py, async move { handle.refresh().await })?,
+            false => handle.info(),
+        };
+        records::stream(py, &info)
+    }
+
+    /// Append Arrow data: rows, global index, ``{partition: (first, end)}`` and whether they had landed before.
+    fn append<'py>(
+        &self,
+        py: Python<'py>,
+        rows: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (batches, handle) = (rows::batches(rows, &self.path)?, self.handle(py, timeout)?);
+        let appended = block_on(py, async move { handle.append(&batches).await })?;
+        records::appended(py, &appended)
+    }
+
+    /// Append values, or pairs of key and value, as bytes; told as by ``append``.
+    fn append_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        partition: Option<&Bound<'_, PyAny>>,
+        values: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let partition = partition.map(ordinal).transpose()?;
+        let (pairs, handle) = (rows::pairs(values)?, self.handle(py, timeout)?);
+        let appended = block_on(py, async move { handle.append_bytes(partition, &pairs).await })?;
+        records::appended(py, &appended)
+    }
+
+    /// Read rows. ``start`` and ``end`` are a word, ``{partition: offset}``, or a time in ms since 1970.
+    #[pyo3(signature = (*, partitions, start, end, at, columns, follow, include_metadata, batch_rows, timeout))]
+    #[allow(clippy::too_many_arguments)]
+    fn read(
+        &self,
+        py: Python<'_>,
+        partitions: Option<&Bound<'_, PyAny>>,
+        start: &Bound<'_, PyAny>,
+        end: &Bound<'_, PyAny>,
+        at: Option<&Bound<'_, PyAny>>,
+        columns: Option<Vec<String>>,
+        follow: bool,
+        include_metadata: bool,
+        batch_rows: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Reader> {
+        let options = ReadOptions {
+            partitions: ordinals(partitions)?,
+            start: self::start(start)?,
+            end: self::end(end)?,
+            at: at.map(|at| args::number(at, "at", 0, u64::MAX)).transpose()?,
+            columns,
+            follow,
+            include_metadata,
+            batch_rows: batch_rows.map(|rows| args::number(rows, "batch_rows", 1, 1 << 24)).transpose()?,
+            ..ReadOptions::default()
+        };
+        let handle = self.handle(py, timeout)?;
+        let reader = block_on(py, async move { handle.read(options).await })?;
+        Ok(Reader::new(Source::Rows(Box::new(reader))))
+    }
+
+    /// Where partitions begin and end; as of a global index, if one is given.
+    fn offsets(&self, py: Python<'_>, at: Option<u64>) -> PyResult<BTreeMap<u32, (u64, u64)>> {
+        let handle = self.handle(py, None)?;
+        let offsets = block_on(py, async move {
+            match at {
+                Some(at) => handle.offsets_at(at).await,
+                None => handle.offsets().await,
+            }
+        })?;
+        Ok(offsets.into_iter().map(|(partition, range)| (partition, (range.start, range.end))).collect())
+    }
+
+    /// Wait until everything that was acknowledged is applied, and return the global index up to which it is.
+    fn barrier(&self, py: Python<'_>, timeout: f64) -> PyResult<u64> {
+        let (handle, timeout) = (self.handle(py, None)?, seconds(timeout, "timeout")?);
+        Ok(block_on(py, async move { handle.barrier(timeout).await })?.global_index)
+    }
+
+    /// The newest row of a key, given as a batch of one row of key columns.
+    fn get<'py>(&self, py: Python<'py>, key: &Bound<'_, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (mut batches, handle) = (rows::batches(key, &self.path)?, self.handle(py, None)?);
+        let Some(key) = batches.pop().filter(|_| batches.is_empty()) else {
+            return Err(invalid("a key is one batch of one row".to_owned()));
+        };
+        let row = block_on(py, async move { handle.get(&key).await })?;
+        row.map(|row| PyRecordBatch::new(row).into_pyarrow(py)).transpose()
+    }
+
+    /// The newest value of a key of a stream of bytes.
+    fn get_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let (key, handle) = (args::bytes(key, "key")?, self.handle(py, None)?);
+        let value = block_on(py, async move { handle.get_bytes(&key).await })?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    /// The newest row of every key.
+    fn scan(&self, py: Python<'_>) -> PyResult<Reader> {
+        let reader = self.handle(py, None)?.scan().map_err(|failure| of_failure(&failure))?;
+        Ok(Reader::new(Source::Scan(reader)))
+    }
+
+    /// Remove the rows of a partition before an offset, and return where it begins now.
+    fn trim(&self, py: Python<'_>, partition: &Bound<'_, PyAny>, offset: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let (partition, offset) = (ordinal(partition)?, args::number(offset, "offset", 0, u64::MAX)?);
+        let handle = self.handle(py, None)?;
+        block_on(py, async move { handle.trim(partition, offset).await })
+    }
+
+    /// The cluster's id of a partition of the stream.
+    fn partition_id(&self, py: Python<'_>, partition: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let (handle, partition) = (self.handle(py, None)?, ordinal(partition)?);
+        let known = handle.info().partition_id(partition);
+        // It may have got more partitions since.
+        let id = match known {
+            Ok(id) => Ok(id),
+            Err(_) => block_on(py, async move { handle.refresh().await })?.partition_id(partition),
+        };
+        id.map_err(|failure| of_failure(&failure))
+    }
+
+    /// Claim partitions for this process, fencing whoever held them.
+    #[pyo3(signature = (name, *, partitions, timeout))]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        partitions: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Writer> {
+        let (name, partitions) = (args::text(name, "name")?, ordinals(partitions)?);
+        let handle = self.handle(py, timeout)?;
+        let writer = block_on(py, async move { handle.writer(&name, partitions.as_deref()).await })?;
+        Ok(Writer::new(Arc::new(writer)))
+    }
+}
