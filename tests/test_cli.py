@@ -53,8 +53,8 @@ def test_installed_command_is_the_same() -> None:
 
 def test_help_lists_the_commands() -> None:
     text = run("--help").stdout
-    assert "plan" in text
-    assert "demo" in text
+    for command in ("demo", "status", "stream", "append", "read", "why", "plan", "bench", "--show-completion"):
+        assert command in text
     assert "CLUSTER.toml" in run("plan", "--help").stdout
 
 
@@ -263,13 +263,6 @@ def test_missing_file_unreadable_file_and_folder_are_refused(tmp_path: Path) -> 
 )
 def test_change_that_cannot_be_is_refused_in_one_clear_line(args: tuple[str, ...], message: str) -> None:
     assert message in refused("plan", THREE_ZONES, *args)
-
-
-def test_demo_tells_the_story_to_its_end() -> None:
-    text = run("demo", width=200).stdout
-    assert "StaleEpochError" in text
-    assert "stale_epoch" in text
-    assert "has one owner: node" in text
 
 
 def test_reader_that_goes_away_is_no_error_worth_a_traceback() -> None:

@@ -11,14 +11,14 @@ import sys
 import typer
 
 import laminar
-from laminar.cli import demo, log, plan
+from laminar.cli import append, bench, chaos, demo, log, overview, plan, read, stories, streams
 from laminar.errors import LaminarError
 
 app = typer.Typer(
     name="laminar",
     help="Exactly one writer for every partition of a data stream.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -41,8 +41,20 @@ def _laminar(
     pass
 
 
-app.command("plan")(plan.plan)
 app.command("demo")(demo.demo)
+app.command("status")(overview.status)
+app.command("partitions")(overview.partitions)
+app.command("nodes")(overview.nodes)
+app.add_typer(streams.app, name="stream")
+app.command("append")(append.append)
+app.command("read")(read.read)
+app.command("why")(stories.why)
+app.command("resume")(stories.resume)
+app.command("skip")(stories.skip)
+app.command("trim")(stories.trim)
+app.command("plan")(plan.plan)
+app.add_typer(bench.app, name="bench")
+app.command("chaos")(chaos.chaos)
 app.add_typer(log.app, name="log")
 
 
