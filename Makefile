@@ -14,10 +14,10 @@ ACTIONLINT := v1.7.12
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.proto' -o -name 'Cargo.toml')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python loom soak verify lint fix bench bench-peers coverage doc wheel clean
+.PHONY: help demo test test-rust test-python loom soak verify lint fix bench bench-streams bench-peers coverage doc wheel clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(NATIVE) ## Tell the story of a zombie that is refused
 	@$(BIN)/laminar demo
@@ -36,12 +36,13 @@ loom: ## Explore every order of the guard's atomic operations
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) cargo test $(CARGO_FLAGS) -p laminar-core --lib loom_tests
 
 # The cases a property is tried with; the seed of a failure is kept by proptest and hypothesis and tried first again.
-soak: $(NATIVE) ## The property tests with a hundred times the cases
+soak: $(NATIVE) ## The property tests with a hundred times the cases, and ten minutes of chaos
 	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core -p laminar-aof -p laminar-log --test 'prop_*' --test '*_prop'
 	LAMINAR_SIM_SEEDS=2000 cargo test $(CARGO_FLAGS) -p laminar-raft
 	LAMINAR_CRASH_ROUNDS=5000 cargo test $(CARGO_FLAGS) -p laminar-aof --test crash
 	LAMINAR_CRASH_ROUNDS=1000 cargo test $(CARGO_FLAGS) -p laminar-raft --test replica_crash
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/test_properties.py --timeout 3600
+	$(BIN)/laminar chaos --seconds 600
 
 verify: lint test doc ## All checks, changing nothing: format, lints, types, tests, docs
 
@@ -60,16 +61,21 @@ fix: $(DEPS) ## Format, and mend what the linters can
 	$(BIN)/ruff format .
 
 doc: ## Build the Rust documentation; warnings are errors
-	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core -p laminar-aof -p laminar-log -p laminar-raft
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core -p laminar-aof -p laminar-log -p laminar-raft -p laminar-rows -p laminar-store -p laminar-rpc -p laminar-client -p laminar-node
 
 bench: $(NATIVE) ## Run the benches and print them beside their budgets
 	cargo bench --locked -p laminar-benches
 	$(BIN)/python benches/python_bench.py target/python_bench.json
 	$(BIN)/python benches/table.py target/criterion target/python_bench.json
 
-bench-peers: ## Measure beside raft-engine and the bare disk, in one run
+bench-streams: $(NATIVE) ## Measure streams from Python beside the bare disk and SQLite
+	$(BIN)/python benches/streams_bench.py --json target/streams_bench.json
+
+# Kafka's jars come by Maven into the user's cache folder; without Java it is left out, and the rest still runs.
+bench-peers: $(NATIVE) ## Measure beside raft-engine, Kafka, SQLite and the bare disk, in one run
 	cargo run $(CARGO_FLAGS) -p laminar-benches --features peers --bin aof-peers
 	cargo run $(CARGO_FLAGS) -p laminar-benches --features peers --bin log-bench
+	$(BIN)/python benches/streams_bench.py --kafka --json target/streams_peers.json
 
 coverage: $(DEPS) ## Lines covered, at least 80 % in each crate and in Python
 	$(BIN)/python scripts/coverage.py

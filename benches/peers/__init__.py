@@ -1,0 +1,1 @@
+"""What streams are measured beside: the disk, SQLite and Kafka."""
