@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import laminar
-from laminar import _native, assignment, errors, guards, metadata
+from laminar import _native, assignment, cluster, errors, guards, metadata, stream, writer
 
 ROOT = Path(__file__).parent.parent
 STUB = ast.parse((ROOT / "python/laminar/_native.pyi").read_text())
@@ -43,7 +43,11 @@ def test_examples_of_native_classes_run(name: str) -> None:
     _run_examples(ast.get_docstring(STUB_CLASSES[name]) or "", name)
 
 
-@pytest.mark.parametrize("module", [laminar, assignment, errors, guards, metadata], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module",
+    [laminar, assignment, cluster, errors, guards, metadata, stream, writer],
+    ids=lambda module: module.__name__,
+)
 def test_examples_of_python_modules_run(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -62,7 +66,9 @@ def test_every_public_name_is_documented() -> None:
     assert undocumented == []
 
 
-def test_readme_examples_run(tmp_path: Path) -> None:
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # They open ./data.
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
     for number, block in enumerate(blocks):
