@@ -54,8 +54,7 @@ def _keys_of(stream: laminar.Stream, partition: int, count: int) -> list[int]:
 
 def test_slow_partition_refuses_by_name_while_others_go_on_and_everything_lands_in_the_end(tmp_path: Path) -> None:
     Gate.open.clear()
-    settings = {"partition_ops_max": _OPS_MAX}
-    with laminar.open(tmp_path / "data", machines={"gate": Gate}, **settings) as db:
+    with laminar.open(tmp_path / "data", machines={"gate": Gate}, partition_ops_max=_OPS_MAX) as db:
         stream = db.create_stream("/s", partitions=2, schema=_SCHEMA, key="id", machine="gate")
         slow_keys, quick_keys = _keys_of(stream, 0, _OPS_MAX + 1), _keys_of(stream, 1, 20)
         before = stream.offsets()

@@ -12,7 +12,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-Fault = Literal["kill client", "pause client", "kill node", "pause node", "end node", "fill disk"]
+Fault = Literal[
+    "kill client",
+    "pause client",
+    "kill node",
+    "pause node",
+    "end node",
+    "fill disk",
+    "fail writes",
+    "tear writes",
+    "fail syncs",
+]
+
+#: What the node's control file says for a fault of its disk.
+DISK_FAULTS: dict[Fault, str] = {
+    "fill disk": "full",
+    "fail writes": "writes",
+    "tear writes": "torn",
+    "fail syncs": "syncs",
+}
 
 #: How often each is chosen, against the others.
 WEIGHTS: dict[Fault, int] = {
@@ -22,6 +40,9 @@ WEIGHTS: dict[Fault, int] = {
     "pause node": 2,
     "end node": 1,
     "fill disk": 2,
+    "fail writes": 1,
+    "tear writes": 1,
+    "fail syncs": 1,
 }
 
 #: While the disk is "full", no file of the node may grow beyond this.
@@ -34,10 +55,22 @@ def possible(*, detached: bool) -> dict[Fault, int]:
     if not detached:
         # The node is one of the clients: killing clients and the node is the same, and SIGTERM ends a client unclean.
         del weights["end node"]
-    if not detached or sys.platform != "linux":
-        # The limit holds for all files of a process, so the node must be alone in it; only Linux sets it from outside.
-        del weights["fill disk"]
     return weights
+
+
+def can_limit_files(*, detached: bool) -> bool:
+    """Whether a disk can be filled by the system: the limit is of all files of a process, so the node must be alone."""
+    return detached and sys.platform == "linux"
+
+
+@contextlib.contextmanager
+def disk_fault(control: Path, fault: Fault) -> Iterator[None]:
+    """Let the node's disk have a fault, and then no more. The node reads the control file again and again."""
+    control.write_text(DISK_FAULTS[fault])
+    try:
+        yield
+    finally:
+        control.unlink(missing_ok=True)
 
 
 def node_pid(folder: Path) -> int | None:

@@ -98,6 +98,10 @@ class Chaos:
         self._root = Path(tempfile.mkdtemp(prefix="laminar-chaos-")) if config.keep is None else config.keep.absolute()
         self._folder = self._root / "data"
         self._histories = self._root / "histories"
+        #: Says which faults the node's disk has.
+        self._control = self._root / "disk-faults"
+        self._settings = {**SETTINGS, "disk_faults": str(self._control)}
+        self._limits_files = faults.can_limit_files(detached=config.detached)
         self._chance = random.Random(config.seed)  # noqa: S311 - repeatable
         self._clients: dict[int, subprocess.Popen[bytes]] = {}
         self._started = 0
@@ -141,7 +145,7 @@ class Chaos:
         return report
 
     def _open(self) -> contextlib.AbstractContextManager[laminar.Cluster]:
-        return laminar.open(self._folder, detached=self.config.detached, timeout=HEAL_SECONDS, **SETTINGS)
+        return laminar.open(self._folder, detached=self.config.detached, timeout=HEAL_SECONDS, **self._settings)
 
     def _start(self) -> None:
         """Start the clients, and wait until they are at work: faults against processes that still start show little."""
@@ -203,7 +207,7 @@ class Chaos:
             until=self._until,
             call_timeout=CALL_TIMEOUT,
             queries=3,
-            settings=SETTINGS,
+            settings=self._settings,
         )
         with (self._histories / f"{number:05}.stderr").open("wb") as errors:
             # In a session of its own: the kernel hangs up on a group in which a process is stopped, if its shell ends.
@@ -239,9 +243,13 @@ class Chaos:
         elif fault == "end node":
             done = faults.send(pid, signal.SIGTERM)
         else:
-            full = contextlib.ExitStack()
-            full.enter_context(faults.disk_full(pid))
-            self._later(FULL_SECONDS, full.close)
+            hurt = contextlib.ExitStack()
+            # A full disk is had in two ways in turns: the system refuses, or the node's own layer does.
+            if fault == "fill disk" and self._limits_files and self._faults[fault] % 2 == 0:
+                hurt.enter_context(faults.disk_full(pid))
+            else:
+                hurt.enter_context(faults.disk_fault(self._control, fault))
+            self._later(FULL_SECONDS, hurt.close)
             done = True
         if done:
             self._faults[fault] += 1

@@ -32,6 +32,12 @@ const SETTINGS: &[Setting] = &[
     ("recovery_timeout", |config, value, name| put(&mut config.recovery_timeout, time(value, name))),
     ("call_timeout", |config, value, name| put(&mut config.call_timeout, time(value, name))),
     ("client_timeout", |config, value, name| put(&mut config.client_timeout, time(value, name))),
+    ("stage_interval", |config, value, name| put(&mut config.stage_interval, time(value, name))),
+    ("stage_age", |config, value, name| put(&mut config.stage_age, time(value, name))),
+    ("disk_faults", |config, value, name| {
+        config.disk_faults = Some(args::text(value, name)?.into());
+        Ok(())
+    }),
     ("snapshot_entries", |config, value, name| {
         put(&mut config.data.raft.snapshot_entries, count(value, name))
     }),
