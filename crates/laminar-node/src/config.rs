@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use laminar_core::metadata::PARTITIONS_MAX;
 use laminar_raft::{RaftCoordinatorConfig, ReplicaConfig};
 
 /// How a node is run.
@@ -47,9 +48,12 @@ pub struct NodeConfig {
 
 impl Default for NodeConfig {
     fn default() -> Self {
+        let mut data = ReplicaConfig::default();
+        // What the metadata accepts the data log must accept too: else a stream would stay half made.
+        data.segmented.verdict.partitions_max = u32::try_from(PARTITIONS_MAX).unwrap_or(u32::MAX);
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            data: ReplicaConfig::default(),
+            data,
             metadata: RaftCoordinatorConfig::default(),
             inline_bytes_max: 1 << 20,
             append_bytes_max: 256 << 20,

@@ -1,0 +1,52 @@
+//! Staged blocks: those that rows are in stay, and those that nothing names go.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use laminar_node::{NoMachines, NodeConfig};
+use laminar_store::{BlockStore, new_block_id};
+use support::{open_with, orders, read_ids, rows};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_that_nothing_names_is_deleted_and_one_that_rows_are_in_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = NodeConfig {
+        inline_bytes_max: 1024,
+        stage_interval: Duration::from_millis(50),
+        // Longer than an append takes from staging to its commit.
+        stage_age: Duration::from_secs(2),
+        ..NodeConfig::default()
+    };
+    let opened = open_with(folder.path(), config, Arc::new(NoMachines));
+    let stream = opened.cluster.create_stream(orders(2)).await.unwrap();
+    stream.append(&[rows(0..10_000)]).await.unwrap();
+    let store = BlockStore::open_local(folder.path().join("objects")).await.unwrap();
+    let named: Vec<String> = store.list().await.unwrap().into_iter().map(|block| block.path).collect();
+    assert!(!named.is_empty(), "the append was too large for the entry");
+
+    let orphan = store.stage(new_block_id(1).unwrap(), Bytes::from_static(b"never committed")).await.unwrap();
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let there: Vec<String> = store.list().await.unwrap().into_iter().map(|block| block.path).collect();
+        assert!(named.iter().all(|path| there.contains(path)), "rows are in {named:?}");
+        if !there.contains(&orphan.path) {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "the block that nothing names is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(read_ids(&stream).await, (0..10_000).collect::<Vec<_>>());
+
+    // Once the stream is dropped nothing names the others either.
+    opened.cluster.drop_stream("/shop/orders").await.unwrap();
+    while !store.list().await.unwrap().is_empty() {
+        assert!(tokio::time::Instant::now() < until, "blocks of a dropped stream are still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    opened.connector.close().await.unwrap();
+}
