@@ -42,7 +42,6 @@ mod scan;
 mod session;
 mod staging;
 mod stream;
-mod time;
 mod transport;
 mod writer;
 

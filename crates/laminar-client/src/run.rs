@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use laminar_core::error::ErrorKind;
 use laminar_rpc::proto::{ClaimRequest, PartitionStory, RegisterWorkerRequest, ReleaseRequest, WhyRequest};
-use laminar_rpc::{ErrorClass, Failure};
+use laminar_rpc::{ErrorClass, Failure, utc};
 
 use crate::chance;
 use crate::description::StreamInfo;
@@ -15,7 +15,6 @@ use crate::ownership::Ownership;
 use crate::retry::Repeat;
 use crate::session::{Limit, Session, lock};
 use crate::stream::StreamHandle;
-use crate::time::utc;
 
 /// How long the story of a refusal may take: the refusal itself is known.
 const STORY_TIMEOUT: Duration = Duration::from_secs(1);

@@ -37,7 +37,6 @@ mod random;
 mod refused;
 mod serve;
 mod service;
-mod time;
 
 pub use config::NodeConfig;
 pub use embedded::{FolderConnector, Role};

@@ -2,11 +2,7 @@
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// 128 random bits.
-///
-/// # Panics
-///
-/// If the system has no random numbers to give, which Linux always has once it runs.
+/// 128 random bits. Waits until the system has them, which Linux always has once it runs.
 pub(crate) fn bits128() -> u128 {
     let mut bytes = [0_u8; 16];
     let mut filled = 0;

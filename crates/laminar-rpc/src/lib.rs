@@ -2,7 +2,7 @@
 //!
 //! `proto/laminar/v1/laminar.proto` is the service; [`proto`] is what is generated from it. [`Failure`] (`failure.rs`) is an
 //! error on its way: a class that users know by name, a message and typed fields. It travels in the status of a call, and
-//! comes out on the other side as it went in.
+//! comes out on the other side as it went in. Times in messages are told by [`utc`] (`time.rs`).
 //!
 //! This crate knows neither files nor Raft.
 
@@ -10,8 +10,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod failure;
+mod time;
 
 pub use failure::{ErrorClass, Failure, Field};
+pub use time::utc;
 
 /// The generated service and messages.
 #[allow(missing_docs, unreachable_pub, clippy::all)]

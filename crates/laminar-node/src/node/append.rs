@@ -13,7 +13,7 @@ use laminar_log::verdict::{Outcome, Refusal, Verdict};
 use laminar_rpc::{ErrorClass, Failure, proto};
 
 use super::Node;
-use super::locate::{gone, holder, partition_count, writer_name};
+use super::locate::{gone, holder, writer_name};
 use crate::clock::wall_ms;
 use crate::error::{of_propose, with_causes};
 
@@ -87,12 +87,12 @@ impl Node {
             return Err(Failure::invalid("append refused, it has no rows; send at least one"));
         };
         let stream = self.stream_of(request.stream_id, first.partition_id)?;
-        if request.partition_count != 0 && request.partition_count != partition_count(&stream) {
+        if request.partition_count != 0 && request.partition_count != stream.partition_count() {
             let message = format!(
                 "stream {}: append refused, its rows were placed over {} partitions and there are {}; place them again",
                 stream.path,
                 request.partition_count,
-                partition_count(&stream)
+                stream.partition_count()
             );
             return Err(Failure::invalid(message).with("stream_changed", true));
         }
@@ -242,7 +242,7 @@ impl Node {
                 let message = format!(
                     "partition {partition}: write refused, writer {given_name:?} (node {given_owner}) came under epoch {given} \
                      and {held_by} took over with epoch {current} at {}{landed}; stop this run",
-                    crate::time::utc(*since_ms)
+                    laminar_rpc::utc(*since_ms)
                 );
                 Failure::new(ErrorClass::StaleEpoch, message)
                     .with("partition_id", partition.0)

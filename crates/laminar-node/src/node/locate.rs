@@ -41,12 +41,6 @@ pub(crate) fn ordinal(stream: &StreamDescriptor, partition: PartitionId) -> Opti
     None
 }
 
-/// How many partitions a stream has.
-pub(crate) fn partition_count(stream: &StreamDescriptor) -> u32 {
-    let count: u64 = stream.partition_ids.iter().map(|range| range.count()).sum();
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
 /// A holder as people read it.
 pub(crate) fn holder(metadata: &DeltaMetadata, node: NodeId) -> String {
     match (node.is_assigned(), writer_name(metadata, node)) {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use laminar_core::ids::{NodeId, RequestId};
-use laminar_core::metadata::{MetadataChange, MetadataLogEntry, MetadataResponse, Rejection};
+use laminar_core::metadata::{MetadataChange, MetadataResponse, Rejection};
 use laminar_raft::{DataReplica, RaftCoordinator, TokioRuntime};
 use laminar_rpc::{Failure, proto};
 use laminar_store::BlockStore;
@@ -32,7 +32,6 @@ use tokio::time::Instant;
 
 pub(crate) use locate::{gone, holder, tag, tags, writer_name};
 
-use crate::clock::wall_ms;
 use crate::config::NodeConfig;
 use crate::error::{of_coordination, of_rejection};
 use crate::folder::Folder;
@@ -97,17 +96,19 @@ impl Node {
         request_id: RequestId,
         mut changes: Vec<MetadataChange>,
     ) -> Result<Result<MetadataResponse, Rejection>, Failure> {
-        let time_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX);
-        let entry = match (changes.pop(), changes.is_empty()) {
-            (Some(change), true) => MetadataLogEntry::one(time_ms, request_id, change),
+        let metadata = &self.inner.metadata;
+        let written = match (changes.pop(), changes.is_empty()) {
+            (Some(change), true) => metadata.submit(request_id, change).await,
             (last, _) => {
                 changes.extend(last);
-                MetadataLogEntry::batch(time_ms, request_id, changes)
+                metadata.submit_all(request_id, changes).await
             }
         };
-        let (_, response) =
-            self.inner.metadata.write(entry).await.map_err(|error| of_coordination(&error))?;
-        Ok(settled(response))
+        let (_, response) = written.map_err(|error| of_coordination(&error))?;
+        Ok(match response {
+            MetadataResponse::Rejected(rejection) => Err(rejection),
+            applied => Ok(applied),
+        })
     }
 
     /// Waits until the node stops.
@@ -155,15 +156,6 @@ impl Node {
             heartbeat_interval_ms: millis(config.heartbeat_interval),
             guard_refresh_ms: millis(config.guard_refresh),
         }
-    }
-}
-
-/// The answer to a request that was answered before is the first answer.
-fn settled(response: MetadataResponse) -> Result<MetadataResponse, Rejection> {
-    match response {
-        MetadataResponse::Rejected(Rejection::DuplicateRequest { first }) => settled(*first),
-        MetadataResponse::Rejected(rejection) => Err(rejection),
-        applied => Ok(applied),
     }
 }
 

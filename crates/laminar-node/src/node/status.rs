@@ -7,12 +7,11 @@ use laminar_core::ids::PartitionId;
 use laminar_core::metadata::DeltaMetadata;
 use laminar_log::{LogId, PartitionEvent};
 use laminar_raft::{ReplicaPhase, ReplicaStatus};
-use laminar_rpc::{Failure, proto};
+use laminar_rpc::{Failure, proto, utc};
 
 use super::locate::{ordinal, tag, tags, writer_name};
 use super::{Node, lock};
 use crate::clock::wall_ms;
-use crate::time::utc;
 
 /// Events that are kept for `status`.
 const EVENTS_KEPT: usize = 100;

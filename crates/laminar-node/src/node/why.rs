@@ -5,13 +5,13 @@ use laminar_core::metadata::DeltaMetadata;
 use laminar_rpc::{Failure, proto};
 
 use super::Node;
-use super::locate::{partition_count, writer_name};
+use super::locate::writer_name;
 
 impl Node {
     pub(crate) async fn why(&self, request: &proto::WhyRequest) -> Result<proto::WhyResponse, Failure> {
         self.current().await?;
         let stream = self.stream_at(&request.path)?;
-        let count = partition_count(&stream);
+        let count = stream.partition_count();
         if let Some(asked) = request.partition.filter(|asked| *asked >= count) {
             let message = format!(
                 "stream {}: there is no partition {asked}; it has {count}, from 0 to {}",

@@ -7,12 +7,11 @@
 use laminar_core::ids::{NodeId, PartitionId, RequestId};
 use laminar_core::metadata::{MetadataChange, PartitionOwnership, Rejection, StreamDescriptor};
 use laminar_core::node::NodeState;
-use laminar_rpc::{ErrorClass, Failure, proto};
+use laminar_rpc::{ErrorClass, Failure, proto, utc};
 use tokio::time::Instant;
 
 use crate::error::of_rejection;
 use crate::node::{Node, gone, holder, lock, request_id, writer_name};
-use crate::time::utc;
 
 /// What is found before a claim.
 struct Found {

@@ -1,7 +1,7 @@
 //! Times as people read them.
 
 /// Milliseconds since 1970 as `2026-11-16T10:30:01.250Z`.
-pub(crate) fn utc(time_ms: u64) -> String {
+pub fn utc(time_ms: u64) -> String {
     let (seconds, millis) = (time_ms / 1000, time_ms % 1000);
     let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
@@ -30,6 +30,8 @@ mod tests {
     #[test]
     fn times_are_written_as_dates() {
         assert_eq!(utc(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(utc(951_782_400_123), "2000-02-29T00:00:00.123Z");
         assert_eq!(utc(1_794_825_001_250), "2026-11-16T10:30:01.250Z");
+        assert_eq!(utc(4_107_542_399_999), "2100-02-28T23:59:59.999Z");
     }
 }
