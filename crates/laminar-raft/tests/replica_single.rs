@@ -94,6 +94,25 @@ fn a_failed_log_is_opened_again_and_nothing_acknowledged_is_lost() {
     });
 }
 
+/// LOG-6: a log also fails while nobody writes, when it raises the mark of what is synced. The group is then opened
+/// again without waiting for a write that would find it failed.
+#[test]
+fn a_log_that_failed_while_idle_is_opened_again() {
+    simulate(10, |seed| async move {
+        let (mut replicas, mut workload) = (start(seed).await, Workload::new());
+        workload.write_until_done(&replicas, 10).await;
+        replicas.break_log(1, u64::MAX);
+        let replica = replicas.replica(1).clone();
+        let down = || (replica.status().phase == ReplicaPhase::Rebuilding).then_some(());
+        replicas.wait_until("the group has ended", down).await;
+        replicas.disks[&1].heal();
+        let up = || (replica.status().phase == ReplicaPhase::Serving).then_some(());
+        replicas.wait_until("the group serves again", up).await;
+        workload.check(&mut replicas).await;
+        replicas.stop().await;
+    });
+}
+
 /// A full disk is a fault like any other; when there is room again, the replica goes on.
 #[test]
 fn a_full_disk_stops_appends_until_there_is_room() {

@@ -27,7 +27,9 @@ type Watched<R> = WatchReceiverOf<DataConfig<R>, RaftMetrics<DataConfig<R>>>;
 pub(super) async fn supervise<R: AsyncRuntime>(inner: Weak<Inner<R>>, mut metrics: Watched<R>) {
     let mut backoff = None;
     loop {
-        ended::<R>(&mut metrics).await;
+        if !ended::<R>(&inner, &mut metrics).await {
+            return;
+        }
         let Some(held) = inner.upgrade() else { return };
         match held.rebuild(&mut backoff).await {
             Some(next) => metrics = next,
@@ -36,12 +38,23 @@ pub(super) async fn supervise<R: AsyncRuntime>(inner: Weak<Inner<R>>, mut metric
     }
 }
 
-async fn ended<R: AsyncRuntime>(metrics: &mut Watched<R>) {
+/// Waits until a life has ended, or its log has failed; false if the replica is gone.
+///
+/// openraft ends with the first write that fails. An idle group writes nothing: its log may fail while it raises the mark
+/// of what is synced, and must be opened again all the same, or the next write would find it failed (LOG-6).
+async fn ended<R: AsyncRuntime>(inner: &Weak<Inner<R>>, metrics: &mut Watched<R>) -> bool {
     while metrics.borrow_watched().running_state.is_ok() {
-        if metrics.changed().await.is_err() {
-            return;
+        let Some(held) = inner.upgrade() else { return false };
+        let tick = held.config.tick;
+        if held.serving().is_ok_and(|life| life.store.failure().is_some()) {
+            return true;
+        }
+        drop(held);
+        if matches!(R::timeout(tick, metrics.changed()).await, Ok(Err(_))) {
+            return true;
         }
     }
+    true
 }
 
 /// Ends the hold of a replica that was cut after a time, if it is held then.
