@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .boxed(".laminar.v1.Change.change.register_node")
         .boxed(".laminar.v1.Change.change.create_stream")
         .boxed(".laminar.v1.Change.change.alter_stream")
+        .boxed(".laminar.v1.Change.change.bind_query")
         .compile_fds(files)?;
     Ok(())
 }

@@ -217,6 +217,37 @@ fn every_stream_entry() -> Vec<MetadataLogEntry> {
         .collect()
 }
 
+/// Bindings of writers to queries, and checks of owners.
+fn every_query_entry() -> Vec<MetadataLogEntry> {
+    let bind = |path: &str, id, expected: Option<&str>, query: &str| MetadataChange::BindQuery {
+        path: path.to_owned(),
+        stream_id: StreamId(id),
+        writer: "orders-ingest".to_owned(),
+        query: query.to_owned(),
+        expected: expected.map(str::to_owned),
+    };
+    let check = |expected| MetadataChange::CheckOwner { partition_id: PartitionId(0), expected };
+    let query = "0b5c4f3e-7a1d-4d6b-9c55-0f2f3f1f9a10";
+    let changes = vec![
+        create_stream("/shop/orders", 2),
+        create_stream("/shop/carts", 1),
+        bind("/shop/orders", 1, None, query),
+        bind("/shop/orders", 1, None, "q"),
+        bind("/shop/orders", 1, Some("r"), "q"),
+        bind("/shop/orders", 1, Some(query), "q"),
+        bind("/shop/orders", 2, None, "q"),
+        bind("/shop/carts", 2, Some("q"), "q"),
+        bind("/shop/carts", 2, None, ""),
+        bind("/shop/carts", 2, None, "q"),
+        check(owner(0, 1)),
+        check(owner(0, 2)),
+    ];
+    (1..)
+        .zip(changes)
+        .map(|(at, change)| MetadataLogEntry::one(1_771_200_000_000 + at, RequestId(at as u128), change))
+        .collect()
+}
+
 fn golden_path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/0.1").join(name)
 }
@@ -243,6 +274,11 @@ fn bytes_of_release_0_1_are_read_and_written_as_they_were() {
 #[test]
 fn bytes_of_altered_streams_are_read_and_written_as_they_were() {
     bytes_stay_as_they_were("metadata_streams", &every_stream_entry());
+}
+
+#[test]
+fn bytes_of_bound_queries_are_read_and_written_as_they_were() {
+    bytes_stay_as_they_were("metadata_queries", &every_query_entry());
 }
 
 #[track_caller]

@@ -30,6 +30,7 @@ struct Model {
     nodes: BTreeMap<u64, NodeState>,
     streams: BTreeMap<String, (u64, Vec<u32>)>,
     settings: BTreeMap<String, (Retention, StreamLimits)>,
+    queries: BTreeMap<(u64, String), String>,
     dropped: BTreeSet<u32>,
     minted_partitions: u32,
     minted_streams: u64,
@@ -169,8 +170,20 @@ impl Model {
                     self.dropped.insert(id);
                 }
                 self.settings.remove(path);
+                self.queries.retain(|(stream, _), _| Some(*stream) != current);
                 true
             }
+            MetadataChange::BindQuery { path, stream_id, writer, query, expected } => {
+                let key = (stream_id.0, writer.clone());
+                let right = self.streams.get(path).is_some_and(|stream| stream.0 == stream_id.0)
+                    && !query.is_empty()
+                    && self.queries.get(&key) == expected.as_ref();
+                if right {
+                    self.queries.insert(key, query.clone());
+                }
+                right
+            }
+            MetadataChange::CheckOwner { partition_id, expected } => self.holds(*partition_id, *expected),
         }
     }
 
@@ -246,6 +259,9 @@ impl Model {
         let settings: BTreeMap<_, _> =
             state.streams("").map(|s| (s.path.clone(), (s.retention, s.limits))).collect();
         assert_eq!(settings, self.settings);
+        let queries: BTreeMap<_, _> =
+            state.bound_queries().map(|(id, w, q)| ((id.0, w.to_owned()), q.to_owned())).collect();
+        assert_eq!(queries, self.queries);
         let dropped: BTreeSet<_> = state.retired_partitions().flat_map(|r| r.iter()).map(|id| id.0).collect();
         assert_eq!(dropped, self.dropped);
         assert_eq!(state.cluster_epoch(), self.cluster_epoch);
@@ -275,7 +291,7 @@ fn draft() -> impl Strategy<Value = Draft> {
     let wrong_owner = prop_oneof![8 => Just(None), 1 => (0..5_u64).prop_map(Some)];
     let node = prop_oneof![4 => 0..5_u64, 1 => WORKER_MIN..WORKER_MIN + 3];
     let state = prop::sample::select(NodeState::ALL.to_vec());
-    (0..15_u8, 0..9_u32, node, epoch_off, wrong_owner, state, 0..4_u64).prop_map(
+    (0..18_u8, 0..9_u32, node, epoch_off, wrong_owner, state, 0..4_u64).prop_map(
         |(kind, partition, node, epoch_off, wrong_owner, state, small)| Draft {
             kind,
             partition,
@@ -401,6 +417,21 @@ impl Draft {
                     limits: (self.node > 0).then_some(StreamLimits { row_bytes_max: Some(self.node) }),
                 }
             }
+            14 => MetadataChange::CheckOwner { partition_id, expected },
+            15 | 16 => {
+                let id = model.streams.get(&path).map_or(1, |stream| stream.0) ^ self.epoch_off;
+                let writer = format!("w{}", self.partition % 2);
+                let bound = model.queries.get(&(id, writer.clone())).cloned();
+                let wrong = self.wrong_owner.map(|query| format!("q{query}"));
+                let query = if self.node == 0 { String::new() } else { format!("q{}", self.node) };
+                MetadataChange::BindQuery {
+                    path,
+                    stream_id: StreamId(id),
+                    writer,
+                    query,
+                    expected: wrong.or(bound),
+                }
+            }
             _ => {
                 let current = model.streams.get(&path).map(|stream| StreamId(stream.0 ^ self.epoch_off));
                 MetadataChange::DropStream { path, expected: current.filter(|_| self.node > 1) }
@@ -480,6 +511,7 @@ fn content(state: &DeltaMetadata) -> impl PartialEq + std::fmt::Debug + use<> {
         state.latest_checkpoints().clone(),
         state.node_states().clone(),
         state.streams("").cloned().collect::<Vec<_>>(),
+        state.bound_queries().map(|(id, w, q)| (id, w.to_owned(), q.to_owned())).collect::<Vec<_>>(),
         state.retired_partitions().collect::<Vec<_>>(),
         state
             .partition_map()

@@ -174,6 +174,27 @@ pub enum MetadataChange {
         /// The stream that must be there; `None` for any.
         expected: Option<StreamId>,
     },
+    /// Binds the name of a writer of a stream to a query, so that another query is not taken for the next run of this one.
+    BindQuery {
+        /// The stream's name.
+        path: String,
+        /// The stream that must be there.
+        stream_id: StreamId,
+        /// The writer's name.
+        writer: String,
+        /// The query that it is bound to from here on.
+        query: String,
+        /// The query that it is bound to before; `None`: to none yet.
+        expected: Option<String>,
+    },
+    /// Changes nothing. The batch that it stands in takes effect only if this is the owner: what a batch builds on and
+    /// does not change.
+    CheckOwner {
+        /// The partition.
+        partition_id: PartitionId,
+        /// Its owner and epoch.
+        expected: OwnerEpoch,
+    },
 }
 
 impl MetadataChange {
@@ -191,6 +212,8 @@ impl MetadataChange {
             MetadataChange::CreateStream { .. } => "create_stream",
             MetadataChange::AlterStream { .. } => "alter_stream",
             MetadataChange::DropStream { .. } => "drop_stream",
+            MetadataChange::BindQuery { .. } => "bind_query",
+            MetadataChange::CheckOwner { .. } => "check_owner",
         }
     }
 }
@@ -233,6 +256,13 @@ impl fmt::Display for MetadataChange {
                 write!(f, ", expecting stream id {expected}")
             }
             MetadataChange::DropStream { path, .. } => write!(f, "drop stream {path}"),
+            MetadataChange::BindQuery { path, writer, query, expected, .. } => {
+                write!(f, "bind writer {writer:?} of stream {path} to query {query:?}")?;
+                expected.as_ref().map_or(Ok(()), |expected| write!(f, ", expecting {expected:?}"))
+            }
+            MetadataChange::CheckOwner { partition_id, expected } => {
+                write!(f, "check that {expected} owns partition {partition_id}")
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::history::{History, OwnershipEvent};
 use super::records::{CheckpointRef, PartitionOwnership, ReleaseInfo};
 use super::{Counters, DeltaMetadata, Minted, Retention, StreamDescriptor, StreamLimits};
-use crate::ids::{LogIndex, NodeId, PartitionId, PartitionRange};
+use crate::ids::{LogIndex, NodeId, PartitionId, PartitionRange, StreamId};
 use crate::node::NodeRegistration;
 
 /// How to take one step back. The large ones are boxed: dropping a stream notes two steps a partition.
@@ -26,6 +26,7 @@ enum Undo {
     StreamExtended(String),
     StreamSettings(String, Box<(Retention, StreamLimits)>),
     Retired(PartitionRange),
+    BoundQuery((StreamId, String), Option<String>),
 }
 
 /// The state while one entry is applied to it.
@@ -135,6 +136,11 @@ impl<'a> Edit<'a> {
         self.note(|| Undo::Retired(range));
     }
 
+    pub(super) fn set_bound_query(&mut self, key: (StreamId, String), value: Option<String>) {
+        let before = replace(&mut self.state.bound_queries, key.clone(), value);
+        self.note(|| Undo::BoundQuery(key, before));
+    }
+
     /// Leaves the state exactly as it was before the batch.
     pub(super) fn take_back(self) {
         let state = self.state;
@@ -163,6 +169,9 @@ impl<'a> Edit<'a> {
                     state.streams.replace_settings(&path, before.0, before.1);
                 }
                 Undo::Retired(range) => state.retired.remove(range),
+                Undo::BoundQuery(key, before) => {
+                    replace(&mut state.bound_queries, key, before);
+                }
             }
         }
     }

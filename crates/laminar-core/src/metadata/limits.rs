@@ -17,6 +17,9 @@ pub const STREAMS_MAX: usize = 1 << 16;
 /// Registered nodes of the cluster, servers and workers together.
 pub const NODES_MAX: usize = 1 << 16;
 
+/// Names of writers that are bound to a query, of all streams together.
+pub const BOUND_QUERIES_MAX: usize = 1 << 16;
+
 /// A size that a change must keep to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
@@ -56,6 +59,10 @@ pub enum Bound {
     RetentionBytes,
     /// At least 1.
     RowBytes,
+    /// From 1 to 256.
+    WriterBytes,
+    /// From 1 to 256.
+    QueryBytes,
 }
 
 impl Bound {
@@ -82,6 +89,8 @@ impl Bound {
             Bound::RetentionAge => ("age of retention in milliseconds", 1, u64::MAX),
             Bound::RetentionBytes => ("bytes of retention", 1, u64::MAX),
             Bound::RowBytes => ("largest row in bytes", 1, u64::MAX),
+            Bound::WriterBytes => ("length of the writer's name in bytes", 1, 256),
+            Bound::QueryBytes => ("length of the query's name in bytes", 1, 256),
         }
     }
 
@@ -116,6 +125,8 @@ pub enum Limit {
     WorkerIds,
     /// The cluster epoch cannot grow.
     ClusterEpochs,
+    /// [`BOUND_QUERIES_MAX`].
+    BoundQueries,
 }
 
 impl fmt::Display for Limit {
@@ -132,6 +143,11 @@ impl fmt::Display for Limit {
             Limit::ServerIds => f.write_str("no server id is left to give out; configure an unused one"),
             Limit::WorkerIds => f.write_str("no worker id is left to give out"),
             Limit::ClusterEpochs => f.write_str("the cluster epoch is the last there is"),
+            Limit::BoundQueries => write!(
+                f,
+                "the cluster knows the queries of {BOUND_QUERIES_MAX} writers at most; use the name of one again, or drop a \
+                 stream"
+            ),
         }
     }
 }

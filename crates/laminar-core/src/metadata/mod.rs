@@ -48,7 +48,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId, PartitionRange, RequestId};
+use crate::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId, PartitionRange, RequestId, StreamId};
 use crate::node::{NodeInfo, NodeRegistration, NodeRole};
 
 mod apply;
@@ -77,8 +77,8 @@ pub use dedup::{MINTED_REMEMBERED_MAX, REQUESTS_REMEMBERED_MAX};
 pub use entry::{EntryBody, MetadataChange, MetadataLogEntry};
 pub use history::{HISTORY_PER_PARTITION_MAX, OwnershipCause, OwnershipEvent};
 pub use limits::{
-    BATCH_CHANGES_MAX, Bound, InvalidChange, Limit, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_STREAM_MAX,
-    PathFault, STREAMS_MAX,
+    BATCH_CHANGES_MAX, BOUND_QUERIES_MAX, Bound, InvalidChange, Limit, NODES_MAX, PARTITIONS_MAX,
+    PARTITIONS_PER_STREAM_MAX, PathFault, STREAMS_MAX,
 };
 pub use records::{CheckpointRef, PartitionOwnership, Release, ReleaseInfo, SourceOffsets};
 pub use response::{CheckpointMark, MetadataResponse, Minted, Rejection};
@@ -94,6 +94,8 @@ pub struct DeltaMetadata {
     last_applied_log: LogIndex,
     last_applied_time_ms: i64,
     streams: Catalogue,
+    /// The query of each writer's name, by stream.
+    bound_queries: BTreeMap<(StreamId, String), String>,
     counters: Counters,
     retired: RetiredIds,
     history: BTreeMap<PartitionId, History>,
@@ -224,6 +226,16 @@ impl DeltaMetadata {
     /// The stream that `partition_id` belongs to; `None` for a partition assigned without one.
     pub fn stream_of(&self, partition_id: PartitionId) -> Option<&StreamDescriptor> {
         self.streams.of_partition(partition_id)
+    }
+
+    /// The query that a writer's name is bound to on a stream.
+    pub fn bound_query(&self, stream_id: StreamId, writer: &str) -> Option<&str> {
+        self.bound_queries.get(&(stream_id, writer.to_owned())).map(String::as_str)
+    }
+
+    /// Every writer's name that is bound to a query, by stream, with the query.
+    pub fn bound_queries(&self) -> impl ExactSizeIterator<Item = (StreamId, &str, &str)> {
+        self.bound_queries.iter().map(|((stream_id, writer), query)| (*stream_id, &**writer, &**query))
     }
 
     /// The newest [`HISTORY_PER_PARTITION_MAX`] steps of the ownership of `partition_id`, oldest first.

@@ -237,6 +237,22 @@ pub enum Rejection {
         /// How many the change asks for.
         given: u32,
     },
+    /// The writer is bound to another query.
+    #[error(
+        "stream {path}: change refused, it expects that writer {writer:?} is bound to {} and it is to {}; read the metadata \
+         and decide again",
+        query(.expected.as_deref()), query(.current.as_deref())
+    )]
+    QueryChanged {
+        /// The stream.
+        path: String,
+        /// The writer's name.
+        writer: String,
+        /// The query the change expects.
+        expected: Option<String>,
+        /// The query that it is bound to.
+        current: Option<String>,
+    },
     /// The cluster is full.
     #[error("change refused, {limit}")]
     LimitReached {
@@ -281,6 +297,7 @@ impl Rejection {
             Rejection::UnknownStream { .. } => "unknown_stream",
             Rejection::StreamReplaced { .. } => "stream_replaced",
             Rejection::PartitionsShrunk { .. } => "partitions_shrunk",
+            Rejection::QueryChanged { .. } => "query_changed",
             Rejection::LimitReached { .. } => "limit_reached",
             Rejection::Invalid(_) => "invalid",
             Rejection::InBatch { reason, .. } => reason.code(),
@@ -297,6 +314,10 @@ impl From<InvalidChange> for Rejection {
 
 fn named(expected: Option<OwnerEpoch>) -> String {
     expected.map_or_else(|| "no earlier owner".to_owned(), |expected| expected.to_string())
+}
+
+fn query(name: Option<&str>) -> String {
+    name.map_or_else(|| "no query".to_owned(), |name| format!("query {name:?}"))
 }
 
 fn outcome(response: &MetadataResponse) -> &'static str {

@@ -3,6 +3,7 @@
 mod batch;
 mod nodes;
 mod partitions;
+mod queries;
 mod restore;
 mod streams;
 mod wording;
@@ -100,6 +101,16 @@ fn create_stream(path: &str, partitions: u32) -> MetadataChange {
 
 fn drop_stream(path: &str) -> MetadataChange {
     MetadataChange::DropStream { path: path.to_owned(), expected: None }
+}
+
+fn bind(path: &str, stream_id: u64, writer: &str, expected: Option<&str>, query: &str) -> MetadataChange {
+    MetadataChange::BindQuery {
+        path: path.to_owned(),
+        stream_id: crate::ids::StreamId(stream_id),
+        writer: writer.to_owned(),
+        query: query.to_owned(),
+        expected: expected.map(str::to_owned),
+    }
 }
 
 fn range(first: u32, last: u32) -> PartitionRange {

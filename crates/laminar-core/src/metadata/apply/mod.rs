@@ -188,6 +188,12 @@ impl Edit<'_> {
                 self.alter_stream(path, *expected, *partitions, *retention, *limits)
             }
             MetadataChange::DropStream { path, expected } => self.drop_stream(path, *expected),
+            MetadataChange::BindQuery { path, stream_id, writer, query, expected } => {
+                self.bind_query(path, *stream_id, writer, query, expected.as_deref())
+            }
+            &MetadataChange::CheckOwner { partition_id, expected } => {
+                self.check_owner(partition_id, expected)
+            }
         }
     }
 }

@@ -112,7 +112,7 @@ impl Edit<'_> {
     }
 
     /// The compare of every compare-and-set on a partition (OWN-2).
-    fn check_owner(&self, partition: PartitionId, expected: OwnerEpoch) -> Result<(), Rejection> {
+    pub(super) fn check_owner(&self, partition: PartitionId, expected: OwnerEpoch) -> Result<(), Rejection> {
         let current = self
             .state()
             .partition_map

@@ -7,7 +7,7 @@ use crate::metadata::catalogue::{
 };
 use crate::metadata::history::OwnershipCause;
 use crate::metadata::journal::Edit;
-use crate::metadata::limits::{Bound, Limit, STREAMS_MAX};
+use crate::metadata::limits::{BOUND_QUERIES_MAX, Bound, Limit, STREAMS_MAX};
 use crate::metadata::response::{Minted, Rejection};
 
 impl Edit<'_> {
@@ -110,7 +110,9 @@ impl Edit<'_> {
 
     pub(super) fn drop_stream(&mut self, path: &str, expected: Option<StreamId>) -> Result<(), Rejection> {
         check_stream_path(path)?;
-        for range in self.expected_stream(path, expected)?.partition_ids.clone() {
+        let stream = self.expected_stream(path, expected)?;
+        let (stream_id, ranges) = (stream.stream_id, stream.partition_ids.clone());
+        for range in ranges {
             for partition_id in range.iter() {
                 self.set_ownership(partition_id, None);
                 self.remove_release(partition_id);
@@ -121,7 +123,43 @@ impl Edit<'_> {
             }
             self.retire(range);
         }
+        let of_stream = (stream_id, String::new())..(StreamId(stream_id.0 + 1), String::new());
+        let bound: Vec<_> = self.state().bound_queries.range(of_stream).map(|(key, _)| key.clone()).collect();
+        for key in bound {
+            self.set_bound_query(key, None);
+        }
         self.remove_stream(path);
+        Ok(())
+    }
+
+    /// A compare-and-set on the query of a writer's name (OWN-2).
+    pub(super) fn bind_query(
+        &mut self,
+        path: &str,
+        stream_id: StreamId,
+        writer: &str,
+        query: &str,
+        expected: Option<&str>,
+    ) -> Result<(), Rejection> {
+        check_stream_path(path)?;
+        Bound::WriterBytes.check(writer.len())?;
+        Bound::QueryBytes.check(query.len())?;
+        self.expected_stream(path, Some(stream_id))?;
+        let current = self.state().bound_query(stream_id, writer);
+        if current != expected {
+            return Err(Rejection::QueryChanged {
+                path: path.to_owned(),
+                writer: writer.to_owned(),
+                expected: expected.map(str::to_owned),
+                current: current.map(str::to_owned),
+            });
+        }
+        if current.is_none() && self.state().bound_queries.len() >= BOUND_QUERIES_MAX {
+            return Err(Rejection::LimitReached { limit: Limit::BoundQueries });
+        }
+        if current != Some(query) {
+            self.set_bound_query((stream_id, writer.to_owned()), Some(query.to_owned()));
+        }
         Ok(())
     }
 }

@@ -142,6 +142,19 @@ fn change_to(change: &MetadataChange) -> proto::Change {
         MetadataChange::DropStream { path, expected } => {
             Kind::DropStream(proto::DropStream { path: path.clone(), expected: expected.map(|id| id.0) })
         }
+        MetadataChange::BindQuery { path, stream_id, writer, query, expected } => {
+            Kind::BindQuery(Box::new(proto::BindQuery {
+                path: path.clone(),
+                stream_id: stream_id.0,
+                writer: writer.clone(),
+                query: query.clone(),
+                expected: expected.clone(),
+            }))
+        }
+        MetadataChange::CheckOwner { partition_id, expected } => Kind::CheckOwner(proto::CheckOwner {
+            partition_id: partition_id.0,
+            expected: Some(owner_to(*expected)),
+        }),
     };
     proto::Change { change: Some(change) }
 }
@@ -212,6 +225,17 @@ fn change_from(change: proto::Change) -> Result<MetadataChange, Fault> {
         Kind::DropStream(change) => {
             MetadataChange::DropStream { path: change.path, expected: change.expected.map(StreamId) }
         }
+        Kind::BindQuery(change) => MetadataChange::BindQuery {
+            path: change.path,
+            stream_id: StreamId(change.stream_id),
+            writer: change.writer,
+            query: change.query,
+            expected: change.expected,
+        },
+        Kind::CheckOwner(change) => MetadataChange::CheckOwner {
+            partition_id: PartitionId(change.partition_id),
+            expected: needed_owner(change.expected)?,
+        },
     })
 }
 

@@ -120,6 +120,14 @@ fn rejection_to(rejection: &Rejection) -> proto::Rejection {
                 given: *given,
             })
         }
+        Rejection::QueryChanged { path, writer, expected, current } => {
+            Reason::QueryChanged(proto::QueryChanged {
+                path: path.clone(),
+                writer: writer.clone(),
+                expected: expected.clone(),
+                current: current.clone(),
+            })
+        }
         Rejection::LimitReached { limit } => {
             Reason::LimitReached(proto::LimitReached { limit: limit_to(*limit) })
         }
@@ -187,6 +195,12 @@ fn rejection_from(rejection: proto::Rejection) -> Result<Rejection, Fault> {
         Reason::PartitionsShrunk(reason) => {
             Rejection::PartitionsShrunk { path: reason.path, current: reason.current, given: reason.given }
         }
+        Reason::QueryChanged(reason) => Rejection::QueryChanged {
+            path: reason.path,
+            writer: reason.writer,
+            expected: reason.expected,
+            current: reason.current,
+        },
         Reason::LimitReached(reason) => Rejection::LimitReached { limit: limit_from(reason.limit)? },
         Reason::Invalid(invalid) => Rejection::Invalid(invalid_from(invalid)?),
         Reason::InBatch(reason) => Rejection::InBatch {
@@ -277,7 +291,7 @@ wire_enum!(
     Limit,
     Limit,
     "a limit is not known",
-    [Partitions, Streams, Nodes, PartitionIds, ServerIds, WorkerIds, ClusterEpochs]
+    [Partitions, Streams, Nodes, PartitionIds, ServerIds, WorkerIds, ClusterEpochs, BoundQueries]
 );
 wire_enum!(
     bound_to,
@@ -304,5 +318,7 @@ wire_enum!(
         RetentionAge,
         RetentionBytes,
         RowBytes,
+        WriterBytes,
+        QueryBytes,
     ]
 );

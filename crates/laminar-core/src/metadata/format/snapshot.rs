@@ -1,7 +1,7 @@
 //! The whole state to and from its message. Reading refuses a state that no log could have led to, because a replica
 //! that went on from one would break what the rules rely on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::entry::{
     checkpoint_from, checkpoint_to, epoch_from, limits_from, limits_to, machine_from, machine_name_to,
@@ -16,6 +16,7 @@ use crate::metadata::apply::LOG_INDEX_MAX;
 use crate::metadata::catalogue::{Catalogue, check_settings, check_stream};
 use crate::metadata::dedup::{REQUESTS_REMEMBERED_MAX, Requests};
 use crate::metadata::history::{HISTORY_PER_PARTITION_MAX, History};
+use crate::metadata::limits::{BOUND_QUERIES_MAX, Bound};
 use crate::metadata::retired::RetiredIds;
 use crate::metadata::{
     Counters, DeltaMetadata, OwnershipCause, OwnershipEvent, PartitionOwnership, Rejection, ReleaseInfo,
@@ -48,6 +49,7 @@ pub(super) fn to_proto(state: &DeltaMetadata) -> proto::MetadataSnapshot {
         next_stream_id: state.counters.stream_id,
         next_server_id: state.counters.server_id,
         next_worker_id: state.counters.worker_id,
+        bound_queries: state.bound_queries().map(bound_query_to).collect(),
     };
     proto::MetadataSnapshot {
         metadata: Some(metadata),
@@ -74,6 +76,7 @@ pub(super) fn from_proto(snapshot: proto::MetadataSnapshot) -> Result<DeltaMetad
         requests: requests_from(metadata.requests)?,
         ..DeltaMetadata::default()
     };
+    state.bound_queries = bound_queries_from(metadata.bound_queries, &state.streams)?;
     for partition in metadata.partitions {
         let id = PartitionId(partition.partition_id);
         let ownership = PartitionOwnership {
@@ -309,6 +312,32 @@ fn streams_from(streams: Vec<proto::StreamDescriptor>) -> Result<Catalogue, Faul
     }
     check_disjoint(&catalogue)?;
     Ok(catalogue)
+}
+
+fn bound_query_to((stream_id, writer, query): (StreamId, &str, &str)) -> proto::BoundQuery {
+    proto::BoundQuery { stream_id: stream_id.0, writer: writer.to_owned(), query: query.to_owned() }
+}
+
+fn bound_queries_from(
+    bound: Vec<proto::BoundQuery>,
+    streams: &Catalogue,
+) -> Result<BTreeMap<(StreamId, String), String>, Fault> {
+    if bound.len() > BOUND_QUERIES_MAX {
+        return Err(Fault("more writers are bound to queries than there is room for"));
+    }
+    let ids: BTreeSet<StreamId> = streams.iter().map(|stream| stream.stream_id).collect();
+    let mut queries = BTreeMap::new();
+    for proto::BoundQuery { stream_id, writer, query } in bound {
+        Bound::WriterBytes
+            .check(writer.len())
+            .and_then(|()| Bound::QueryBytes.check(query.len()))
+            .map_err(|_| Fault("a writer or the query that it is bound to has a name that is not allowed"))?;
+        if !ids.contains(&StreamId(stream_id)) {
+            return Err(Fault("a writer of no stream is bound to a query"));
+        }
+        queries.insert((StreamId(stream_id), writer), query);
+    }
+    Ok(queries)
 }
 
 /// No partition belongs to two streams, and no two streams have one id.

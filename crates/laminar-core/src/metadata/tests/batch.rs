@@ -15,6 +15,7 @@ fn every_change() -> (DeltaMetadata, Vec<MetadataChange>) {
         commit(50, owner(3, 1), checkpoint(50, 1, 1)),
         create_stream("/older", 1),
         drop_stream("/older"),
+        bind("/old", 1, "ingest", None, "q"),
     ]);
     for at in 1..20 {
         assert!(apply(&mut state, assign(0, owner(at - 1, at), owner(at, at + 1))).is_applied());
@@ -36,6 +37,9 @@ fn every_change() -> (DeltaMetadata, Vec<MetadataChange>) {
         },
         deregister(3),
         MetadataChange::IncrementClusterEpoch { expected: Some(1) },
+        MetadataChange::CheckOwner { partition_id: PartitionId(50), expected: owner(4, 2) },
+        bind("/old", 1, "ingest", Some("q"), "q2"),
+        bind("/old", 1, "other", None, "q"),
         drop_stream("/old"),
         create_stream("/old", 2),
         create_stream("/new", 2),

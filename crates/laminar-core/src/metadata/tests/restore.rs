@@ -13,6 +13,7 @@ fn healthy() -> DeltaMetadata {
         commit(0, owner(3, 2), checkpoint(0, 2, 1)),
         register(Some(3), NodeRole::Server, None),
         register(None, NodeRole::Worker, None),
+        bind("/a", 1, "ingest", None, "q"),
     ]);
     state.apply(&MetadataLogEntry::batch(0, RequestId(5), vec![]));
     state
@@ -100,6 +101,18 @@ fn a_state_that_would_give_out_an_id_again_is_refused() {
     assert_eq!(refusal(|s| s.counters.server_id = NodeId::WORKER_MIN.0 + 1), again);
     assert_eq!(refusal(|s| s.counters.worker_id = NodeId::WORKER_MIN.0), again);
     assert_eq!(refusal(|s| s.last_applied_log = LogIndex(u64::MAX)), again);
+}
+
+#[test]
+fn a_state_with_wrong_bindings_is_refused() {
+    let with = |stream_id, writer: &str, query: &str| {
+        let key = (crate::ids::StreamId(stream_id), writer.to_owned());
+        refusal(|s| drop(s.bound_queries.insert(key, query.to_owned())))
+    };
+    assert_eq!(with(9, "w", "q"), "a writer of no stream is bound to a query");
+    let name = "a writer or the query that it is bound to has a name that is not allowed";
+    assert_eq!(with(1, "", "q"), name);
+    assert_eq!(with(1, "w", &"q".repeat(257)), name);
 }
 
 #[test]

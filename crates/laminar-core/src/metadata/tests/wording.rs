@@ -104,6 +104,23 @@ fn rejections_read_as_documented() {
              ask for 8 or more",
         ),
         (
+            Rejection::QueryChanged {
+                path: path(),
+                writer: "ingest".to_owned(),
+                expected: None,
+                current: Some("q".to_owned()),
+            },
+            "query_changed",
+            "stream /shop/orders: change refused, it expects that writer \"ingest\" is bound to no query and it is to query \
+             \"q\"; read the metadata and decide again",
+        ),
+        (
+            Rejection::LimitReached { limit: Limit::BoundQueries },
+            "limit_reached",
+            "change refused, the cluster knows the queries of 65536 writers at most; use the name of one again, or drop a \
+             stream",
+        ),
+        (
             invalid(InvalidChange::MachineName { name: "Sum".to_owned() }),
             "invalid",
             "change refused, machine name is \"Sum\"; it must be of letters from a to z, digits, _ or -, and neither log nor \
