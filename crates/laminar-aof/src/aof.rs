@@ -215,7 +215,13 @@ impl Aof {
 
     /// A reader that begins with this record.
     pub fn reader(&self, sequence: u64) -> Reader {
-        Reader::new(&self.log, sequence)
+        Reader::new(&self.log, sequence, self.log.config.read_chunk_bytes)
+    }
+
+    /// A reader for a few records: it reads little more of the file than they take.
+    pub fn short_reader(&self, sequence: u64) -> Reader {
+        let config = &self.log.config;
+        Reader::new(&self.log, sequence, config.index_interval_bytes.min(config.read_chunk_bytes))
     }
 
     /// Writes and syncs everything, and closes the log.

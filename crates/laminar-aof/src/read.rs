@@ -182,6 +182,8 @@ impl SegmentReader {
 pub struct Reader {
     log: Arc<Log>,
     sequence: u64,
+    /// How much is read of a file at once.
+    chunk_bytes: u64,
     source: Source,
     cuts: u64,
 }
@@ -194,8 +196,8 @@ enum Source {
 }
 
 impl Reader {
-    pub(crate) fn new(log: &Arc<Log>, sequence: u64) -> Self {
-        Self { log: Arc::clone(log), sequence, source: Source::None, cuts: 0 }
+    pub(crate) fn new(log: &Arc<Log>, sequence: u64, chunk_bytes: u64) -> Self {
+        Self { log: Arc::clone(log), sequence, chunk_bytes, source: Source::None, cuts: 0 }
     }
 
     /// The sequence of the record that comes next.
@@ -246,16 +248,13 @@ impl Reader {
         drop(state);
         self.source = match place {
             Place::Memory(records) => Source::Memory(records.into_iter()),
-            Place::File { range, end } => {
-                let chunk_bytes = self.log.config.read_chunk_bytes;
-                Source::Segment(Box::new(SegmentReader::new(
-                    &self.log,
-                    range,
-                    self.sequence,
-                    end,
-                    chunk_bytes,
-                )?))
-            }
+            Place::File { range, end } => Source::Segment(Box::new(SegmentReader::new(
+                &self.log,
+                range,
+                self.sequence,
+                end,
+                self.chunk_bytes,
+            )?)),
         };
         Ok(true)
     }

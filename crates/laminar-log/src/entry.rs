@@ -45,8 +45,8 @@ pub struct BatchId {
 }
 
 impl BatchId {
-    /// The longest name of a query.
-    pub const QUERY_BYTES_MAX: usize = 256;
+    /// The longest name of a query: 256 bytes of the user's, and the stream that a node puts before them.
+    pub const QUERY_BYTES_MAX: usize = 256 + 21;
 }
 
 /// One change.

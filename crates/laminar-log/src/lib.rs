@@ -13,7 +13,8 @@
 //!    ([`partition_log`]), and to their machines ([`machine`]), one record in flight a partition (APPLY-1). The reply is sent
 //!    when all of them have applied it.
 //! 5. [`snapshot`] holds what all of that comes to at one index, in a file and on its way to another replica.
-//! 6. [`tracking`] and [`metrics`] tell how far everybody is; [`inspect`] looks at a folder from outside.
+//! 6. [`cut`](mod@cut) finds how far a reader may go over many partitions without seeing half of an entry.
+//! 7. [`tracking`] and [`metrics`] tell how far everybody is; [`inspect`] looks at a folder from outside.
 //!
 //! Every byte that is stored or sent is drawn in [`format`](mod@format), `store/format.rs` and `snapshot/format.rs`. What must
 //! always hold has an id, and `docs/invariants.md` says where it is enforced and tested.
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod cut;
 pub mod dispatcher;
 pub mod entry;
 mod error;

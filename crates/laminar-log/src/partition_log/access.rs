@@ -1,5 +1,6 @@
 //! What is done with the records: stored, read, found and dropped.
 
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use super::inner::{Inner, Slot};
 use super::pins::RecordPin;
 use super::reader::PartitionReader;
 use super::store::PartitionLogStore;
-use super::tail::{LastRecord, Point, Tail, index};
+use super::tail::{LastRecord, Point, Tail, index, rows};
 use crate::error::LogError;
 use crate::format::{FormatError, StoredHeader, encode_stored};
 use crate::log_id::{LogId, PartitionLogIndex};
@@ -140,7 +141,12 @@ impl PartitionLogStore {
 
     /// A reader that begins with this record.
     pub fn reader(&self, from: PartitionLogIndex) -> PartitionReader {
-        PartitionReader::new(Arc::clone(&self.inner), from)
+        PartitionReader::new(Arc::clone(&self.inner), from, false)
+    }
+
+    /// A reader for a few records: it keeps little of the log in memory.
+    pub fn short_reader(&self, from: PartitionLogIndex) -> PartitionReader {
+        PartitionReader::new(Arc::clone(&self.inner), from, true)
     }
 
     /// The record that holds this row; none if the row is not there yet or was dropped.
@@ -168,6 +174,64 @@ impl PartitionLogStore {
     /// As [`header`](Self::header).
     pub fn find_after(&self, entry: LogIndex) -> Result<PartitionLogIndex, LogError> {
         self.inner.find_after(self.inner.slot().log()?, entry)
+    }
+
+    /// The first record of some places, all of which the log has, that was accepted from an entry after this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`header`](Self::header).
+    pub fn first_after(
+        &self,
+        entry: LogIndex,
+        within: Range<PartitionLogIndex>,
+    ) -> Result<Option<StoredHeader>, LogError> {
+        let slot = self.inner.slot();
+        self.inner.first_after(slot.log()?, entry, &(within.start.0..within.end.0))
+    }
+
+    /// The first record behind an entry, or the place of the next record; and the offset of the first row behind the
+    /// entry. Only rows that are stored count.
+    ///
+    /// # Errors
+    ///
+    /// As [`header`](Self::header).
+    pub fn end_at(&self, entry: LogIndex) -> Result<(PartitionLogIndex, u64), LogError> {
+        let slot = self.inner.slot();
+        let log = slot.log()?;
+        let found = self.inner.look_for(log, |point| point.raft_index <= entry.0)?;
+        let (behind, indices) = (found.index, log.sequences());
+        let offset = if let Some(header) = found.at {
+            header.first_offset
+        } else if indices.contains(&behind) {
+            self.inner.decode_header(behind, &log.read(behind)?)?.first_offset
+        } else if indices.is_empty() {
+            0
+        } else {
+            let last = self.inner.decode(indices.end - 1, &log.read(indices.end - 1)?)?;
+            last.first_offset + rows(&last.record)
+        };
+        Ok((index(behind), offset))
+    }
+
+    /// The record that holds this row, or the first there is if that comes later; none if the log is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`header`](Self::header).
+    pub fn header_at(&self, offset: u64) -> Result<Option<StoredHeader>, LogError> {
+        let slot = self.inner.slot();
+        let log = slot.log()?;
+        let found = self.inner.look_for(log, |point| point.first_offset <= offset)?;
+        if let Some(header) = found.before {
+            return Ok(Some(header));
+        }
+        let indices = log.sequences();
+        let place = found.index.saturating_sub(1).max(indices.start);
+        if !indices.contains(&place) {
+            return Ok(None);
+        }
+        self.inner.decode_header(place, &log.read(place)?).map(Some)
     }
 
     /// Keeps the records from `from` on, as far as they are there, until the pin is dropped.

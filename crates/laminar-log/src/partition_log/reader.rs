@@ -17,11 +17,13 @@ pub struct PartitionReader {
     next: u64,
     /// The reader of the files, and which opening of them it belongs to.
     reader: Option<(u64, Reader)>,
+    /// Whether little is read ahead.
+    short: bool,
 }
 
 impl PartitionReader {
-    pub(super) fn new(inner: Arc<Inner>, from: PartitionLogIndex) -> Self {
-        Self { inner, next: from.0, reader: None }
+    pub(super) fn new(inner: Arc<Inner>, from: PartitionLogIndex, short: bool) -> Self {
+        Self { inner, next: from.0, reader: None, short }
     }
 
     /// The place of the record that comes next.
@@ -64,7 +66,11 @@ impl PartitionReader {
         let reader = match &mut self.reader {
             // An error leaves the reader behind or before the record: then it is looked for again.
             Some((opening, reader)) if *opening == slot.opening && reader.sequence() == self.next => reader,
-            reader => &mut reader.insert((slot.opening, slot.log()?.reader(self.next))).1,
+            reader => {
+                let log = slot.log()?;
+                let opened = if self.short { log.short_reader(self.next) } else { log.reader(self.next) };
+                &mut reader.insert((slot.opening, opened)).1
+            }
         };
         Ok(reader.next()?.map(|record| record.payload))
     }

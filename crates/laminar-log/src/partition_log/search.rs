@@ -8,10 +8,21 @@ use laminar_core::ids::LogIndex;
 use super::inner::Inner;
 use super::tail::{Point, index, rows};
 use crate::error::LogError;
+use crate::format::StoredHeader;
 use crate::log_id::PartitionLogIndex;
 
 /// So many records are read in a row rather than halved further: they mostly stand in one piece of the file.
 const SCAN_RECORDS: u64 = 16;
+
+/// Where a search ended, and what it has seen there.
+pub(super) struct Searched {
+    /// The place that was looked for.
+    pub(super) index: u64,
+    /// The record at that place.
+    pub(super) at: Option<StoredHeader>,
+    /// The record before it.
+    pub(super) before: Option<StoredHeader>,
+}
 
 impl Inner {
     /// The first record that `before` does not say yes to, or the end. Records that it says yes to must come first.
@@ -20,6 +31,11 @@ impl Inner {
         log: &Aof,
         before: impl Fn(&Point) -> bool,
     ) -> Result<u64, LogError> {
+        Ok(self.look_for(log, before)?.index)
+    }
+
+    /// The same, with what was seen.
+    pub(super) fn look_for(&self, log: &Aof, before: impl Fn(&Point) -> bool) -> Result<Searched, LogError> {
         loop {
             let indices = log.sequences();
             match self.search(log, &indices, &before) {
@@ -36,7 +52,7 @@ impl Inner {
         log: &Aof,
         indices: &Range<u64>,
         before: &impl Fn(&Point) -> bool,
-    ) -> Result<u64, LogError> {
+    ) -> Result<Searched, LogError> {
         let mut within = self.tail().points.bracket(indices, before);
         while within.end - within.start > SCAN_RECORDS {
             let middle = within.start + (within.end - within.start) / 2;
@@ -47,17 +63,20 @@ impl Inner {
                 within.end = middle;
             }
         }
-        let mut reader = log.reader(within.start);
-        while within.start < within.end
+        let mut found = Searched { index: within.start, at: None, before: None };
+        let mut reader = log.short_reader(within.start);
+        while found.index < within.end
             && let Some(record) = reader.next()?
         {
             let header = self.decode_header(record.sequence, &record.payload)?;
             if !before(&Point::from(&header)) {
+                found.at = Some(header);
                 break;
             }
-            within.start += 1;
+            found.before = Some(header);
+            found.index += 1;
         }
-        Ok(within.start)
+        Ok(found)
     }
 
     /// A record to look at, and to remember for the next search.
@@ -90,5 +109,20 @@ impl Inner {
 
     pub(super) fn find_after(&self, log: &Aof, entry: LogIndex) -> Result<PartitionLogIndex, LogError> {
         Ok(index(self.partition_point(log, |point| point.raft_index <= entry.0)?))
+    }
+
+    pub(super) fn first_after(
+        &self,
+        log: &Aof,
+        entry: LogIndex,
+        within: &Range<u64>,
+    ) -> Result<Option<StoredHeader>, LogError> {
+        let found = self.search(log, within, &|point: &Point| point.raft_index <= entry.0)?;
+        match found.at {
+            None if found.index < within.end => {
+                self.decode_header(found.index, &log.read(found.index)?).map(Some)
+            }
+            header => Ok(header),
+        }
     }
 }

@@ -5,12 +5,12 @@ use laminar_core::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId};
 
 use super::SegmentedStateMachine;
 use super::shared::EntrySource;
-use crate::entry::{MachineKind, ProducerId};
+use crate::entry::{BatchId, MachineKind, ProducerId};
 use crate::error::LogError;
 use crate::log_id::{LogId, PartitionLogIndex};
 use crate::partition_log::PartitionLogStore;
 use crate::store::{EntryPayload, SegmentedLogStore};
-use crate::verdict::PartitionVerdict;
+use crate::verdict::{Outcome, PartitionVerdict};
 
 /// Where a partition stands on this replica. LOG-1: `snapshot <= applied <= highest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct PartitionStatus {
     pub start_offset: u64,
     /// The offset of the next row.
     pub next_offset: u64,
+    /// The entry that the last record was accepted from.
+    pub last_global: LogIndex,
     /// The last record that was accepted.
     pub highest: PartitionLogIndex,
     /// The last record that was applied.
@@ -67,6 +69,7 @@ impl SegmentedStateMachine {
             owner: verdict.owner,
             start_offset: verdict.start_offset,
             next_offset: verdict.next_offset,
+            last_global: verdict.last_log_id.index,
             highest: state.highest,
             applied: state.applied,
             applied_global: state.applied_global,
@@ -122,6 +125,11 @@ impl SegmentedStateMachine {
     /// The last batch of a query, and the entry that committed it.
     pub fn last_batch(&self, query: &str) -> Option<(u64, LogIndex)> {
         self.core().verdict.last_batch(query)
+    }
+
+    /// What became of a batch, if it is the last of its query.
+    pub fn committed(&self, batch: &BatchId) -> Option<Outcome> {
+        self.core().verdict.committed(batch).cloned()
     }
 
     /// The last sequence of a producer that is known; 0 if it appended nothing yet.

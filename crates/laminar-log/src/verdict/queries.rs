@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::types::{Outcome, Refusal};
+use laminar_core::ids::PartitionId;
+
+use super::types::{Outcome, Placed, Refusal};
 use crate::entry::BatchId;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,6 +18,32 @@ pub(super) struct Queries {
 pub(super) struct LastBatch {
     pub(super) number: u64,
     pub(super) outcome: Outcome,
+}
+
+/// Appends that are remembered one by one. A commit of many tasks has more, and is remembered as long as its query.
+const PLACED_MAX: usize = 1024;
+
+/// The outcome with one place for appends of a partition that follow each other, if there are many.
+fn short(mut outcome: Outcome) -> Outcome {
+    if outcome.placed.len() <= PLACED_MAX {
+        return outcome;
+    }
+    let mut joined: Vec<Placed> = Vec::new();
+    let mut last: BTreeMap<PartitionId, usize> = BTreeMap::new();
+    for placed in outcome.placed {
+        let before = last.get(&placed.partition).map(|at| &mut joined[*at]);
+        let follows =
+            before.filter(|before| before.first_offset + u64::from(before.rows) == placed.first_offset);
+        match follows.and_then(|before| Some((before.rows.checked_add(placed.rows)?, before))) {
+            Some((rows, before)) => before.rows = rows,
+            None => {
+                last.insert(placed.partition, joined.len());
+                joined.push(placed);
+            }
+        }
+    }
+    outcome.placed = joined;
+    outcome
 }
 
 impl Queries {
@@ -45,7 +73,7 @@ impl Queries {
     }
 
     pub(super) fn remember(&mut self, batch: &BatchId, outcome: Outcome) {
-        let last = LastBatch { number: batch.number, outcome };
+        let last = LastBatch { number: batch.number, outcome: short(outcome) };
         match self.table.get_mut(batch.query.as_str()) {
             Some(known) => *known = last,
             None => self.insert(batch.query.as_str().into(), last),
@@ -70,5 +98,42 @@ impl Queries {
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use laminar_core::ids::LogIndex;
+
+    use super::*;
+    use crate::log_id::PartitionLogIndex;
+
+    fn outcome(appends: u64) -> Outcome {
+        let placed = (0..appends).map(|at| Placed {
+            partition: PartitionId((at % 2) as u32),
+            index: PartitionLogIndex(1 + at / 2),
+            first_offset: 10 * (at / 2),
+            rows: 10,
+        });
+        Outcome { index: LogIndex(9), minted: None, placed: placed.collect() }
+    }
+
+    #[test]
+    fn a_commit_of_many_parts_is_remembered_by_partition() {
+        assert_eq!(short(outcome(1024)), outcome(1024));
+        let many = short(outcome(3000));
+        let rows: Vec<_> = many.placed.iter().map(|placed| (placed.first_offset, placed.rows)).collect();
+        assert_eq!(rows, [(0, 15_000), (0, 15_000)]);
+        assert_eq!(many.index, LogIndex(9));
+    }
+
+    #[test]
+    fn places_apart_and_more_rows_than_a_place_can_have_stay_apart() {
+        let mut apart = outcome(2000);
+        apart.placed[1000].first_offset += 1;
+        apart.placed[1999].rows = u32::MAX;
+        let short = short(apart.clone());
+        let sum = |outcome: &Outcome| outcome.placed.iter().map(|placed| u64::from(placed.rows)).sum::<u64>();
+        assert_eq!((short.placed.len(), sum(&short)), (5, sum(&apart)));
     }
 }

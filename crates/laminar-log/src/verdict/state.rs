@@ -8,7 +8,8 @@ use super::partitions::Partitions;
 use super::producers::Producers;
 use super::queries::Queries;
 use super::stages::Stages;
-use crate::entry::{BlockId, ProducerId};
+use super::types::Outcome;
+use crate::entry::{BatchId, BlockId, ProducerId};
 use crate::log_id::LogId;
 
 /// Everything that decides what becomes of the next entry: epochs and owners, indices and offsets, and what was
@@ -89,6 +90,11 @@ impl VerdictState {
     /// The last batch of a query, and the entry that committed it.
     pub fn last_batch(&self, query: &str) -> Option<(u64, LogIndex)> {
         self.queries.last(query).map(|last| (last.number, last.outcome.index))
+    }
+
+    /// What became of a batch, if it is the last of its query.
+    pub fn committed(&self, batch: &BatchId) -> Option<&Outcome> {
+        self.queries.last(&batch.query).filter(|last| last.number == batch.number).map(|last| &last.outcome)
     }
 
     /// The last sequence of a producer that is known; 0 if it appended nothing yet.

@@ -89,6 +89,8 @@ fn watermarks(status: &PartitionStatus, decided: LogIndex, durable: LogIndex) ->
     let id = status.partition;
     let at_snapshot = if status.snapshot == status.applied { status.applied_global } else { LogIndex::NONE };
     marks.restore(id, status.snapshot, at_snapshot);
+    // The status may be newer than what was decided and durable when the marks were taken.
+    let decided = decided.max(status.last_global);
     let durable = durable.max(decided);
     if status.highest > status.snapshot {
         let unapplied = (status.applied < status.highest).then(|| LogIndex(status.applied_global.0 + 1));

@@ -9,6 +9,7 @@ use super::proto::{
     VerdictPartition, VerdictProducer, VerdictQuery, VerdictRemembered, VerdictRow, verdict_row::Row,
 };
 use super::*;
+use crate::entry::BatchId;
 use crate::verdict::VerdictLimits;
 
 /// A frame with right lengths and checksums around any body.
@@ -229,7 +230,11 @@ fn other_tables_that_no_log_leads_to_are_refused() {
         (vec![used(1), Row::Remembered(VerdictRemembered::default())], 2, "it has no outcome"),
         (vec![query("a"), query("b"), query("c")], 3, "there are too many queries"),
         (vec![query("")], 1, "the name of a query is empty or too long"),
-        (vec![query(&"q".repeat(257))], 1, "the name of a query is empty or too long"),
+        (
+            vec![query(&"q".repeat(BatchId::QUERY_BYTES_MAX + 1))],
+            1,
+            "the name of a query is empty or too long",
+        ),
         (vec![query("b"), query("a")], 2, "queries are out of order"),
         (vec![query("a"), query("a")], 2, "queries are out of order"),
         (vec![with(columns)], 1, "the columns of an outcome differ in length"),

@@ -112,13 +112,13 @@ fn limits_are_not_looked_at_for_a_batch_that_landed() {
 #[test]
 fn names_that_no_entry_can_carry_are_refused() {
     let mut log = log();
-    for length in [0, 257] {
+    for length in [0, 278] {
         let refused = refusal(log.decide(of(batch(&"q".repeat(length), 1))));
         assert!(
             matches!(refused, Refusal::Unreadable(crate::format::FormatError::Length { found, .. }) if found == length)
         );
     }
-    for length in [1, 256] {
+    for length in [1, 277] {
         accepted(&log.decide(of(batch(&"q".repeat(length), 1))));
     }
 }
