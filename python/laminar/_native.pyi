@@ -418,6 +418,23 @@ class MetadataLogEntry:
     ) -> MetadataLogEntry:
         """Remove a stream and its partitions, whose ids are never used again. ``expected`` is its stream id."""
     @staticmethod
+    def bind_query(
+        *,
+        path: str,
+        stream_id: int,
+        writer: str,
+        query: str,
+        expected: str | None = None,
+        time_ms: int | None = None,
+        request_id: _RequestId = None,
+    ) -> MetadataLogEntry:
+        """Bind the name of a writer of a stream to a query. ``expected`` is the query before, ``None`` for none."""
+    @staticmethod
+    def check_owner(
+        *, partition_id: int, expected: _Owner, time_ms: int | None = None, request_id: _RequestId = None
+    ) -> MetadataLogEntry:
+        """Change nothing; the batch that it stands in takes effect only if this is the owner."""
+    @staticmethod
     def batch(
         entries: Iterable[MetadataLogEntry], *, time_ms: int | None = None, request_id: _RequestId = None
     ) -> MetadataLogEntry:
@@ -524,6 +541,8 @@ class DeltaMetadata:
         """The streams whose path starts with the prefix, in the order of paths."""
     def stream_of(self, partition_id: int) -> StreamDescriptor | None:
         """The stream a partition belongs to."""
+    def bound_query(self, path: str, writer: str) -> str | None:
+        """The query that a writer's name is bound to on a stream."""
     def history(self, partition_id: int) -> list[OwnershipEvent]:
         """The last changes of a partition's ownership, oldest first."""
     @property
@@ -574,6 +593,8 @@ def verify_log(path: str | os.PathLike[str], progress: Callable[[int, int], obje
     """
 
 _Appended: TypeAlias = tuple[int, int, dict[int, tuple[int, int]], bool]
+# Where a property is called bytes, the type is not.
+_Message: TypeAlias = bytes
 _Values: TypeAlias = Iterable[bytes | tuple[bytes | None, bytes | None]]
 _Retention: TypeAlias = tuple[int | None, int | None]
 
@@ -667,6 +688,28 @@ class Stream:
         """Where partitions begin and end; as of a global index, if one is given."""
     def barrier(self, timeout: float) -> int:
         """Wait until everything that was acknowledged is applied, and return the global index up to which it is."""
+    def cut(
+        self,
+        start: dict[int, int],
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        at: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """The furthest consistent cut after ``start``: whole commits, as many as the limits allow and at least one.
+
+        ``bytes`` is counted only with ``bytes_max``.
+        """
+    def offsets_for_time(self, time_ms: int, timeout: float | None = None) -> dict[int, int]:
+        """The offset of the first row at or after a time in ms since 1970, or the end, by partition."""
+    def verify(
+        self, partition: int, start: int, end: int | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Check every record and block of a partition from ``start`` to ``end``, or to what is there now.
+
+        The first place that is not as it must be is ``fault``: ``offset`` and ``what``. Trimmed rows are left out.
+        """
     def get(self, key: pa.RecordBatch) -> pa.RecordBatch | None:
         """The newest row of a key, given as a batch of one row of key columns."""
     def get_bytes(self, key: bytes) -> bytes | None:
@@ -679,6 +722,63 @@ class Stream:
         """The cluster's id of a partition of the stream."""
     def writer(self, name: str, *, partitions: Sequence[int] | None, timeout: float | None) -> Writer:
         """Claim partitions for this process, fencing whoever held them."""
+    def task_writer(self, *, block_bytes: int | None = None, partition: int | None = None) -> TaskWriter:
+        """Begin to write the rows of one task. Nothing of them can be read before they are committed."""
+    def commit_batch(
+        self,
+        messages: Sequence[bytes],
+        *,
+        query: str | None = None,
+        batch: int | None = None,
+        node_id: int = 0,
+        epochs: Sequence[tuple[int, int, int]] | None = None,
+        overwrite: bool = False,
+        record_empty: bool = False,
+        timeout: float | None = None,
+    ) -> _Appended:
+        """Commit what tasks wrote as one entry, all or nothing; told as by ``append``."""
+    def begin_batch(
+        self,
+        writer: str,
+        run: str,
+        query: str,
+        batch: int,
+        *,
+        adopt_query: bool = False,
+        host: str | None = None,
+        pid: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Begin a batch: claim the whole stream for a run, or go on with it. Every task of the run may ask."""
+    def check_run(
+        self,
+        node_id: int,
+        epochs: Sequence[tuple[int, int, int]],
+        *,
+        query: str | None = None,
+        batch: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Raise as a write would if a run has lost one of its partitions. ``epochs`` are those of ``begin_batch``."""
+    def last_batch(self, query: str, timeout: float | None = None) -> int | None:
+        """The last committed batch of a query on this stream."""
+    def release_run(self, node_id: int, timeout: float | None = None) -> None:
+        """Give back what a run holds."""
+
+@final
+class TaskWriter:
+    """What one task writes: encoded as it comes, and staged while more comes."""
+
+    def add(self, rows: Any) -> None:
+        """Add Arrow data."""
+    def finish(self) -> _Message:
+        """Wait until everything is staged, and return the message for ``Stream.commit_batch``."""
+    @property
+    def rows(self) -> int:
+        """How many rows were added."""
+    @property
+    def bytes(self) -> int:
+        """Their bytes, before they were encoded."""
 
 @final
 class Reader:

@@ -310,7 +310,19 @@ class InvalidError(LaminarError, ValueError):
     """A wrong argument or configuration."""
 
     kind: ClassVar[Kind] = "invalid"
-    _fields: ClassVar[tuple[str, ...]] = ("stream", "partition", "partition_id", "column", "row", "value", "limit")
+    _fields: ClassVar[tuple[str, ...]] = (
+        "stream",
+        "partition",
+        "partition_id",
+        "column",
+        "row",
+        "value",
+        "limit",
+        "writer",
+        "query",
+        "bound_query",
+        "stream_changed",
+    )
 
     stream: str | None
     partition: int | None
@@ -320,6 +332,12 @@ class InvalidError(LaminarError, ValueError):
     row: int | None
     value: int | None
     limit: int | None
+    #: The name of a writer, the query that came with it, and the query that it belongs to.
+    writer: str | None
+    query: str | None
+    bound_query: str | None
+    #: The stream got more partitions since rows were placed: place them again.
+    stream_changed: bool | None
 
 
 class InternalError(LaminarError):

@@ -188,7 +188,7 @@ impl Batch {
                 let live = session.live(limit).await?;
                 let stores = session.stores();
                 let parts = self.parts.clone();
-                let carried = staging::carry(&stores, &live.hello, &info.machine, parts, |ordinal| {
+                let carried = staging::carry(&stores, &live.hello, &info.machine, parts, limit, |ordinal| {
                     info.partition_id(ordinal)
                 })
                 .await;
@@ -237,6 +237,7 @@ impl Batch {
             owner: self.run.node_id(),
             rows: rows.collect::<Result<_, Failure>>()?,
             timeout_ms: 0,
+            commit: None,
         })
     }
 }

@@ -89,24 +89,46 @@ impl Codec {
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
             conformed.push(self.schema.conform(batch).map_err(failure)?);
         }
-        let batch = match conformed.len() {
-            0 => return Ok(Vec::new()),
-            1 => conformed.swap_remove(0),
-            _ => arrow_select::concat::concat_batches(self.schema.arrow(), &conformed)
-                .map_err(|error| Failure::invalid(format!("rows cannot be joined: {error}")))?,
+        let Some(batch) = self.join(conformed)? else {
+            return Ok(Vec::new());
         };
-        if let Some(limit) = self.row_bytes_max {
-            laminar_rows::check_row_bytes(&batch, limit).map_err(failure)?;
-        }
-        let count = match place {
-            Place::Chosen(ordinal) => return Ok(vec![self.part(ordinal, &batch)?]),
-            Place::ByKey { count } => count,
-        };
-        let split = laminar_rows::split(&batch, &self.schema, count).map_err(failure)?;
-        split.iter().map(|(ordinal, rows)| self.part(*ordinal, rows)).collect()
+        self.check_row_bytes(&batch)?;
+        self.split(batch, place)?.iter().map(|(ordinal, rows)| self.part(*ordinal, rows)).collect()
     }
 
-    fn part(&self, ordinal: u32, batch: &RecordBatch) -> Result<Part, Failure> {
+    /// Rows as the stream has them, checked and not yet placed.
+    pub(crate) fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+        let batch = self.schema.conform(batch).map_err(failure)?;
+        self.check_row_bytes(&batch)?;
+        Ok(batch)
+    }
+
+    /// Rows by partition, in the order of the partitions.
+    pub(crate) fn split(&self, batch: RecordBatch, place: Place) -> Result<Vec<(u32, RecordBatch)>, Failure> {
+        match place {
+            Place::Chosen(ordinal) => Ok(vec![(ordinal, batch)]),
+            Place::ByKey { count } => laminar_rows::split(&batch, &self.schema, count).map_err(failure),
+        }
+    }
+
+    /// One batch of many that have the stream's columns; none of none.
+    pub(crate) fn join(&self, mut batches: Vec<RecordBatch>) -> Result<Option<RecordBatch>, Failure> {
+        if batches.len() < 2 {
+            return Ok(batches.pop());
+        }
+        let joined = arrow_select::concat::concat_batches(self.schema.arrow(), &batches);
+        joined.map(Some).map_err(|error| Failure::invalid(format!("rows cannot be joined: {error}")))
+    }
+
+    fn check_row_bytes(&self, batch: &RecordBatch) -> Result<(), Failure> {
+        match self.row_bytes_max {
+            Some(limit) => laminar_rows::check_row_bytes(batch, limit).map_err(failure),
+            None => Ok(()),
+        }
+    }
+
+    /// The encoded rows of one partition.
+    pub(crate) fn part(&self, ordinal: u32, batch: &RecordBatch) -> Result<Part, Failure> {
         let rows = u32::try_from(batch.num_rows()).map_err(|_| {
             let (rows, limit) = (batch.num_rows(), u32::MAX);
             Failure::invalid(format!(

@@ -81,6 +81,17 @@ impl Cursor {
         Cursor { strict, strict_later, ..self }
     }
 
+    /// The offset of the row that comes next.
+    pub(crate) fn next_offset(&self) -> u64 {
+        self.left.start
+    }
+
+    /// Goes back to a row that was read.
+    pub(crate) fn back_to(&mut self, offset: u64) {
+        self.left.start = offset;
+        self.answers = None;
+    }
+
     /// Chunks until the end, or until an error.
     pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Chunk, Failure>> + Send + 'static {
         stream::unfold(Some(self), |cursor| async move {

@@ -11,7 +11,9 @@
 //! 3. `session.rs` calls the node over `transport.rs`, found by a [`Connector`]; `retry.rs` decides what is sent again.
 //!
 //! A writer (`writer.rs`, `batch.rs`) is a registered run (`run.rs`) with guards (`ownership.rs`) that `guards.rs` keeps fresh.
-//! A reader (`reader.rs`) has one place for each partition (`cursor.rs`), which outlives connections.
+//! A run of many processes keeps nothing here: each of them asks for its batch (`begin.rs`).
+//! A reader (`reader.rs`) has one place for each partition (`cursor.rs`), which outlives connections. `cut.rs` says how far
+//! to read without half of a commit, and `verify.rs` checks what is stored.
 //!
 //! What holds:
 //!
@@ -25,12 +27,14 @@
 
 mod appended;
 mod batch;
+mod begin;
 mod chance;
 mod cluster;
 mod codec;
 mod config;
 mod connector;
 mod cursor;
+mod cut;
 mod description;
 mod guards;
 mod ownership;
@@ -41,19 +45,26 @@ mod run;
 mod scan;
 mod session;
 mod staging;
+mod stored;
 mod stream;
+mod task;
 mod transport;
+mod verify;
 mod writer;
 
 pub use appended::{Appended, RowRange};
 pub use batch::Batch;
+pub use begin::{BegunBatch, HeldEpoch, NewBatch};
 pub use cluster::{Alteration, Cluster, MetadataSnapshot, NewStream};
 pub use config::ClientConfig;
 pub use connector::{Connected, ConnectionId, Connector, RemoteConnector};
+pub use cut::{Cut, CutOptions};
 pub use description::StreamInfo;
 pub use laminar_rpc::{ErrorClass, Failure, Field, proto};
 pub use reader::{End, ReadOptions, RowReader, Start};
 pub use scan::ScanReader;
 pub use stream::{Barrier, OffsetRange, StreamHandle};
+pub use task::{Commit, TaskOptions, TaskWriter};
 pub use transport::{Answers, Bearer, MESSAGE_BYTES_MAX, NodeService, Transport};
+pub use verify::{Verified, VerifyFault};
 pub use writer::Writer;

@@ -8,14 +8,14 @@ use arrow_schema::SchemaRef;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll};
 use laminar_rows::{Coalescer, RowPlace};
-use laminar_rpc::proto::{PartitionOffsets, stored_rows};
-use laminar_rpc::{ErrorClass, Failure};
+use laminar_rpc::Failure;
+use laminar_rpc::proto::PartitionOffsets;
 
 use crate::codec;
 use crate::cursor::{Chunk, Cursor, Piece};
 use crate::description::StreamInfo;
 use crate::session::Limit;
-use crate::staging;
+use crate::stored;
 use crate::stream::StreamHandle;
 
 /// Where reading begins.
@@ -197,24 +197,7 @@ impl RowReader {
 
     async fn decode(&mut self, ordinal: u32, piece: &Piece) -> Result<RecordBatch, Failure> {
         let record = &piece.record;
-        let lost = |what: &str| {
-            let (path, offset) = (&self.info.path, record.first_offset);
-            let message = format!("partition {ordinal} of {path}: the record at offset {offset} {what}");
-            Failure::new(ErrorClass::Corruption, message)
-        };
-        let payload = match &record.payload {
-            Some(stored_rows::Payload::Inline(payload)) => payload.clone(),
-            Some(stored_rows::Payload::Pointer(pointer)) => {
-                let session = self.stream.session();
-                let live = session.live(self.stream.limit()).await?;
-                staging::fetch(&session.stores(), &live.hello.store_path, pointer).await?
-            }
-            None => return Err(lost("came without its rows")),
-        };
-        let batch = self.info.codec().decode(&payload)?;
-        if batch.num_rows() != record.rows as usize {
-            return Err(lost(&format!("says {} rows and has {}", record.rows, batch.num_rows())));
-        }
+        let (batch, _) = stored::rows(&self.stream, &self.info, ordinal, record).await?;
         let batch = laminar_rows::slice_offsets(&batch, record.first_offset, piece.range.clone());
         let place = RowPlace {
             partition: ordinal,
@@ -343,6 +326,8 @@ fn known_end(
 
 #[cfg(test)]
 mod tests {
+    use laminar_rpc::ErrorClass;
+
     use super::*;
 
     fn is_send<T: Send>(_: T) {}

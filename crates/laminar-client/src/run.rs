@@ -263,7 +263,7 @@ impl Run {
     }
 }
 
-async fn release(session: &Session, node_id: u64, limit: Limit) -> Result<(), Failure> {
+pub(crate) async fn release(session: &Session, node_id: u64, limit: Limit) -> Result<(), Failure> {
     let request = chance::request_id()?;
     let released = session.call(limit, Repeat::Safe, |live| {
         let message = ReleaseRequest { node_id, request: Some(request) };

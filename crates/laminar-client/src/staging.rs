@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use laminar_core::error::ErrorKind;
 use laminar_rpc::proto::{BlockPointer, HelloResponse, partition_rows};
 use laminar_rpc::{ErrorClass, Failure};
@@ -11,6 +11,8 @@ use laminar_store::{BlockStore, StoreError, checksum, new_block_id};
 
 use crate::chance;
 use crate::codec::Part;
+use crate::retry::{Attempts, Next, Repeat};
+use crate::session::Limit;
 
 /// Parts of a block begin at multiples of this, so that Arrow can use them where they lie.
 const PART_ALIGNMENT: usize = 64;
@@ -60,6 +62,7 @@ pub(crate) async fn carry(
     hello: &HelloResponse,
     machine: &str,
     parts: Vec<Part>,
+    limit: Limit,
     partition_id: impl Fn(u32) -> Result<u32, Failure>,
 ) -> Result<Vec<Carried>, Failure> {
     let bytes: usize = parts.iter().map(|part| part.payload.len()).sum();
@@ -69,7 +72,7 @@ pub(crate) async fn carry(
         }
         Placement::Staged => {
             let store = stores.open(&hello.store_path).await?;
-            let pointers = stage(&store, &parts).await?;
+            let pointers = stage(&store, &parts, limit).await?;
             pointers.into_iter().map(partition_rows::Payload::Pointer).collect()
         }
     };
@@ -97,7 +100,14 @@ fn placement(bytes: u64, hello: &HelloResponse, machine: &str) -> Result<Placeme
     if bytes <= inline {
         return Ok(Placement::Inline);
     }
-    if machine != "log" {
+    check_staging(bytes, hello, machine)?;
+    Ok(Placement::Staged)
+}
+
+/// Whether more bytes of rows than an entry carries can be staged.
+pub(crate) fn check_staging(bytes: u64, hello: &HelloResponse, machine: &str) -> Result<(), Failure> {
+    let inline = hello.inline_bytes_max;
+    if machine != "log" && machine != "kv" {
         let message = format!(
             "append refused, {bytes} of {inline} bytes (inline_bytes_max), and the machine {machine:?} takes no more at once; \
              send fewer rows at once"
@@ -111,14 +121,32 @@ fn placement(bytes: u64, hello: &HelloResponse, machine: &str) -> Result<Placeme
         );
         return Err(Failure::invalid(message).with("value", bytes).with("limit", inline));
     }
-    Ok(Placement::Staged)
+    Ok(())
 }
 
-/// Writes all parts as one block, and says where each is.
-async fn stage(store: &BlockStore, parts: &[Part]) -> Result<Vec<BlockPointer>, Failure> {
+/// Writes all parts as one block, and says where each is. A store that fails is tried again until the time is over: the
+/// same bytes under the same name are harmless.
+pub(crate) async fn stage(
+    store: &BlockStore,
+    parts: &[Part],
+    limit: Limit,
+) -> Result<Vec<BlockPointer>, Failure> {
     let (block, places) = lay_out(parts);
     let id = new_block_id(chance::now_ms()).map_err(|error| failure(&error))?;
-    let staged = store.stage(id, block).await.map_err(|error| failure(&error))?;
+    let mut attempts = Attempts::new(Repeat::Safe);
+    let staged = loop {
+        let failure = match store.stage_pieces(id, block.clone()).await {
+            Ok(staged) => break staged,
+            Err(error) => failure(&error),
+        };
+        match attempts.after(&failure, limit.left()) {
+            Next::Again { wait, .. } => {
+                tracing::debug!(%failure, ?wait, "staging failed, trying again");
+                tokio::time::sleep(wait).await;
+            }
+            Next::Fail => return Err(failure),
+        }
+    };
     let id = id.0;
     let pointers = places.into_iter().zip(parts).map(|(begin, part)| BlockPointer {
         block_high: (id >> 64) as u64,
@@ -131,17 +159,20 @@ async fn stage(store: &BlockStore, parts: &[Part]) -> Result<Vec<BlockPointer>, 
     Ok(pointers.collect())
 }
 
-/// One block of all parts, and where each begins.
-fn lay_out(parts: &[Part]) -> (Bytes, Vec<usize>) {
-    let bytes: usize = parts.iter().map(|part| part.payload.len().next_multiple_of(PART_ALIGNMENT)).sum();
-    let mut block = BytesMut::with_capacity(bytes);
+/// The pieces of a block of all parts, and where each part begins.
+fn lay_out(parts: &[Part]) -> (Vec<Bytes>, Vec<usize>) {
+    static PADDING: [u8; PART_ALIGNMENT] = [0; PART_ALIGNMENT];
+    let mut pieces = Vec::with_capacity(2 * parts.len());
     let mut places = Vec::with_capacity(parts.len());
+    let mut length: usize = 0;
     for part in parts {
-        block.resize(block.len().next_multiple_of(PART_ALIGNMENT), 0);
-        places.push(block.len());
-        block.extend_from_slice(&part.payload);
+        let place = length.next_multiple_of(PART_ALIGNMENT);
+        pieces.push(Bytes::from_static(&PADDING[..place - length]));
+        pieces.push(part.payload.clone());
+        places.push(place);
+        length = place + part.payload.len();
     }
-    (block.freeze(), places)
+    (pieces, places)
 }
 
 /// Reads the part of a block that a record points to.
@@ -200,7 +231,7 @@ mod tests {
         assert_eq!((failure.number("value"), failure.number("limit")), (Some(1001), Some(1000)));
         let failure = placement(101, &hello(""), "log").unwrap_err();
         assert_eq!((failure.class, failure.number("limit")), (ErrorClass::Invalid, Some(100)));
-        assert_eq!(placement(101, &hello("/s"), "kv").unwrap_err().number("limit"), Some(100));
+        assert_eq!(placement(101, &hello("/s"), "counter").unwrap_err().number("limit"), Some(100));
         assert!(failure.message.contains("101 of 100 bytes (inline_bytes_max)"), "{failure}");
     }
 
@@ -209,7 +240,8 @@ mod tests {
         let part =
             |payload: &'static [u8]| Part { ordinal: 0, rows: 1, payload: Bytes::from_static(payload) };
         let parts = [part(b"abc"), part(&[7; 64]), part(b""), part(b"z")];
-        let (block, places) = lay_out(&parts);
+        let (pieces, places) = lay_out(&parts);
+        let block = Bytes::from(pieces.concat());
         assert_eq!(places, [0, 64, 128, 128]);
         for (place, part) in places.iter().zip(&parts) {
             assert_eq!(block.slice(*place..*place + part.payload.len()), part.payload);

@@ -401,10 +401,10 @@ pub(crate) async fn append_through(
     }
     let live = session.live(limit).await?;
     let stores = session.stores();
-    let carried =
-        staging::carry(&stores, &live.hello, &info.machine, parts, |ordinal| info.partition_id(ordinal))
-            .await;
-    let carried = carried.map_err(|failure| info.name(failure))?;
+    let carried = staging::carry(&stores, &live.hello, &info.machine, parts, limit, |ordinal| {
+        info.partition_id(ordinal)
+    });
+    let carried = carried.await.map_err(|failure| info.name(failure))?;
     let appended = lane.append(carried, place.partition_count(), live.hello.inline_bytes_max, limit).await;
     appended.map_err(|failure| info.name(failure))
 }

@@ -179,6 +179,8 @@ unary! {
     append: AppendRequest -> AppendResponse;
     /// Where partitions begin and end.
     offsets: OffsetsRequest -> OffsetsResponse;
+    /// How far a stream can be read consistently.
+    cut: CutRequest -> CutResponse;
     /// Waits for a global index.
     barrier: BarrierRequest -> BarrierResponse;
     /// The newest row of a key.
@@ -193,6 +195,12 @@ unary! {
     claim: ClaimRequest -> ClaimResponse;
     /// Gives a run's partitions back.
     release: ReleaseRequest -> ReleaseResponse;
+    /// Begins a batch of a query.
+    begin_batch: BeginBatchRequest -> BeginBatchResponse;
+    /// Whether a run still has its partitions.
+    check_run: CheckRunRequest -> CheckRunResponse;
+    /// The last committed batch of a query.
+    last_batch: LastBatchRequest -> LastBatchResponse;
     /// The story of partitions.
     why: WhyRequest -> WhyResponse;
     /// What the node does.

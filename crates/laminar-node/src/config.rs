@@ -20,6 +20,10 @@ pub struct NodeConfig {
     pub inline_bytes_max: u64,
     /// The most bytes of rows of one append in all, in staged blocks too (`node.append_bytes_max`).
     pub append_bytes_max: u64,
+    /// The most bytes of rows that tasks commit together, nearly all in staged blocks (`node.commit_bytes_max`).
+    pub commit_bytes_max: u64,
+    /// The most parts that tasks commit together; each is a record of the log (`node.commit_parts_max`).
+    pub commit_parts_max: u32,
     /// How often a worker is to be heard (`node.heartbeat_interval`).
     pub heartbeat_interval: Duration,
     /// A worker that was not heard for so long counts as failed; what it claimed stays claimed
@@ -57,6 +61,8 @@ impl Default for NodeConfig {
             metadata: RaftCoordinatorConfig::default(),
             inline_bytes_max: 1 << 20,
             append_bytes_max: 256 << 20,
+            commit_bytes_max: 256 << 30,
+            commit_parts_max: 100_000,
             heartbeat_interval: Duration::from_secs(1),
             worker_timeout: Duration::from_secs(10),
             guard_refresh: Duration::from_secs(2),

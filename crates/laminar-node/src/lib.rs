@@ -37,6 +37,7 @@ mod random;
 mod refused;
 mod serve;
 mod service;
+mod staged_kv;
 
 pub use config::NodeConfig;
 pub use embedded::{FolderConnector, Role};

@@ -10,6 +10,9 @@ use laminar_log::entry::MachineKind;
 use laminar_log::machine::{Applying, KvMachine, LogMachine, MachineError, PartitionStateMachine};
 use laminar_log::verdict::AcceptedRecord;
 use laminar_raft::{RaftCoordinator, TokioRuntime};
+use laminar_store::BlockStore;
+
+use crate::staged_kv::StagedKv;
 
 /// The kind of all machines that applications bring; the stream tells which one it is.
 pub(crate) const APPLICATION: MachineKind = MachineKind::Custom(128);
@@ -42,22 +45,30 @@ pub(crate) fn machine_kind(machine: &StreamMachine) -> MachineKind {
 /// Makes the machines of the data group's partitions.
 pub(crate) struct NodeMachines {
     application: Arc<dyn ApplicationMachines>,
-    /// Says which stream a partition belongs to. Set before the data group is opened.
-    metadata: OnceLock<RaftCoordinator<TokioRuntime>>,
+    /// Given before the data group is opened.
+    parts: OnceLock<Parts>,
+}
+
+struct Parts {
+    /// Says which stream a partition belongs to.
+    metadata: RaftCoordinator<TokioRuntime>,
+    /// Has the rows that records only point to.
+    store: BlockStore,
 }
 
 impl NodeMachines {
     pub(crate) fn new(application: Arc<dyn ApplicationMachines>) -> Self {
-        Self { application, metadata: OnceLock::new() }
+        Self { application, parts: OnceLock::new() }
     }
 
-    pub(crate) fn set_metadata(&self, metadata: RaftCoordinator<TokioRuntime>) {
-        drop(self.metadata.set(metadata));
+    pub(crate) fn give(&self, metadata: RaftCoordinator<TokioRuntime>, store: BlockStore) {
+        drop(self.parts.set(Parts { metadata, store }));
     }
 
     fn application_machine(&self, partition: PartitionId) -> Box<dyn PartitionStateMachine> {
-        let name = self.metadata.get().and_then(|metadata| {
-            metadata
+        let name = self.parts.get().and_then(|parts| {
+            parts
+                .metadata
                 .read_local(|metadata| metadata.stream_of(partition).map(|stream| stream.machine.to_string()))
         });
         let missing =
@@ -80,7 +91,10 @@ impl MachineFactory for NodeMachines {
     fn make(&self, partition: PartitionId, kind: MachineKind) -> Box<dyn PartitionStateMachine> {
         match kind {
             MachineKind::Log => Box::new(LogMachine),
-            MachineKind::Kv => Box::new(KvMachine::default()),
+            MachineKind::Kv => {
+                let store = self.parts.get().map(|parts| parts.store.clone());
+                Box::new(StagedKv { machine: KvMachine::default(), store })
+            }
             MachineKind::Custom(_) => self.application_machine(partition),
         }
     }

@@ -83,6 +83,10 @@ impl Laminar for Node {
         answer(Node::offsets(self, request.into_inner()).await)
     }
 
+    async fn cut(&self, request: Request<proto::CutRequest>) -> Answer<proto::CutResponse> {
+        answer(Node::cut(self, request.into_inner()).await)
+    }
+
     async fn barrier(&self, request: Request<proto::BarrierRequest>) -> Answer<proto::BarrierResponse> {
         answer(Node::barrier(self, request.into_inner()).await)
     }
@@ -117,6 +121,24 @@ impl Laminar for Node {
 
     async fn release(&self, request: Request<proto::ReleaseRequest>) -> Answer<proto::ReleaseResponse> {
         answer(Node::release(self, request.into_inner()).await)
+    }
+
+    async fn begin_batch(
+        &self,
+        request: Request<proto::BeginBatchRequest>,
+    ) -> Answer<proto::BeginBatchResponse> {
+        answer(Node::begin_batch(self, request.into_inner()).await)
+    }
+
+    async fn check_run(&self, request: Request<proto::CheckRunRequest>) -> Answer<proto::CheckRunResponse> {
+        answer(Node::check_run(self, request.into_inner()).await)
+    }
+
+    async fn last_batch(
+        &self,
+        request: Request<proto::LastBatchRequest>,
+    ) -> Answer<proto::LastBatchResponse> {
+        answer(Node::last_batch(self, request.into_inner()).await)
     }
 
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answer<Self::WatchStream> {

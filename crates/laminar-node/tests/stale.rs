@@ -16,26 +16,30 @@ use tonic::{Request, Status};
 const SERVICE: &str = include_str!("../../laminar-rpc/proto/laminar/v1/laminar.proto");
 
 /// Calls that change nothing of streams, rows and ownership.
-const READING: [&str; 12] = [
+const READING: [&str; 15] = [
     "Hello",
     "DescribeStream",
     "ListStreams",
     "Read",
     "Offsets",
     "Barrier",
+    "Cut",
     "Get",
     "Scan",
     "Watch",
     "Why",
     "Status",
     "Metadata",
+    "CheckRun",
+    "LastBatch",
 ];
 /// Calls that name no epoch because there is none yet: what they make is new.
 const MAKING: [&str; 3] = ["CreateStream", "MintProducer", "RegisterWorker"];
 /// Calls that give nobody anything: a run is heard, a group writes a snapshot, a partition tries its next record again.
 const HARMLESS: [&str; 3] = ["Heartbeat", "Snapshot", "Resume"];
 /// Calls that must refuse what is stale. Each has a case below.
-const CHANGING: [&str; 7] = ["Append", "Trim", "Skip", "Claim", "Release", "AlterStream", "DropStream"];
+const CHANGING: [&str; 8] =
+    ["Append", "Trim", "Skip", "Claim", "Release", "BeginBatch", "AlterStream", "DropStream"];
 
 #[test]
 fn every_call_of_the_service_is_accounted_for() {
@@ -83,6 +87,18 @@ async fn claim(node: &Node, stream_id: u64, node_id: u64) -> Result<proto::Claim
     node.claim(Request::new(request)).await.map(tonic::Response::into_inner)
 }
 
+/// A run that holds the stream for its first batch.
+async fn begin(node: &Node, stream_id: u64, run: u64) -> Result<proto::BeginBatchResponse, Status> {
+    let request = proto::BeginBatchRequest {
+        stream_id,
+        writer: "spark".to_owned(),
+        run: Some(proto::RequestId { high: 0, low: run }),
+        batch: Some(proto::Batch { query: "q".to_owned(), number: 0 }),
+        ..Default::default()
+    };
+    node.begin_batch(Request::new(request)).await.map(tonic::Response::into_inner)
+}
+
 fn refused<T: std::fmt::Debug>(call: &str, outcome: Result<T, Status>) -> Failure {
     let failure = Failure::from(&outcome.expect_err(call));
     assert!(!failure.outcome_unknown, "{call}: {failure}");
@@ -109,7 +125,6 @@ async fn each_changing_call_of_a_superseded_run_is_refused() {
     let stale = superseded(folder.path()).await;
     let Stale { node, run, epoch, partition_id, stream_id, .. } = &stale;
     let stream = stale.opened.cluster.stream("/shop/orders").await.unwrap();
-    let before = node.metadata(Request::new(proto::MetadataRequest::default())).await.unwrap().into_inner();
 
     let failure = refused("Append", node.append(Request::new(append(&stale, *run, *epoch))).await);
     assert_eq!(failure.class, ErrorClass::StaleEpoch, "{failure}");
@@ -137,6 +152,15 @@ async fn each_changing_call_of_a_superseded_run_is_refused() {
 
     let failure = refused("Claim", claim(node, *stream_id, *run).await);
     assert_eq!(failure.class, ErrorClass::StaleEpoch, "{failure}");
+
+    // The first run of a query is superseded by the second, and that one by a writer again.
+    begin(node, *stream_id, 1).await.unwrap();
+    begin(node, *stream_id, 2).await.unwrap();
+    assert_eq!(refused("BeginBatch", begin(node, *stream_id, 1).await).class, ErrorClass::StaleEpoch);
+    let third = register(node, "third").await;
+    claim(node, *stream_id, third).await.unwrap();
+    assert_eq!(refused("BeginBatch", begin(node, *stream_id, 2).await).class, ErrorClass::StaleEpoch);
+    let before = node.metadata(Request::new(proto::MetadataRequest::default())).await.unwrap().into_inner();
 
     // A release of a run that owns nothing any more takes nothing from the one that does.
     node.release(Request::new(proto::ReleaseRequest { node_id: *run, request: None })).await.unwrap();
@@ -173,6 +197,7 @@ async fn each_changing_call_on_a_stream_that_was_replaced_is_refused() {
     let skip = proto::SkipRequest { partition_id: *partition_id, index: 1, owner: 0, epoch: 0 };
     assert_eq!(refused("Skip", node.skip(Request::new(skip)).await).class, ErrorClass::UnknownPartition);
     assert_eq!(refused("Claim", claim(node, *stream_id, *run).await).class, ErrorClass::UnknownPartition);
+    assert_eq!(refused("BeginBatch", begin(node, *stream_id, 1).await).class, ErrorClass::UnknownPartition);
     let alter = proto::AlterStreamRequest {
         path: "/shop/orders".to_owned(),
         stream_id: *stream_id,

@@ -24,7 +24,7 @@ mod _native {
     use crate::assign::{ConsistentHashAssigner, HashRing, plan::AssignmentPlan};
     #[pymodule_export]
     use crate::cluster::{
-        Cluster, Reader, Stream, Writer, WriterBatch, WriterGuards, node_settings, run_node,
+        Cluster, Reader, Stream, TaskWriter, Writer, WriterBatch, WriterGuards, node_settings, run_node,
     };
     #[pymodule_export]
     use crate::guard::{ConditionalPut, PartitionGuard, PartitionGuardSet};

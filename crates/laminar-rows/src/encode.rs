@@ -21,7 +21,8 @@
 //!  +---------+------+-----+--------+--------------------------------------------------------+
 //! ```
 //!
-//! The buffers of a body of more than 1 KiB are compressed with LZ4 (frames, as Arrow has it), if that saves an eighth.
+//! The buffers of a body of more than 1 KiB are compressed with LZ4 (frames, as Arrow has it), if that saves an eighth; of more than 1 MiB,
+//! if it does so with a part of the rows.
 
 use std::sync::Arc;
 
@@ -46,6 +47,9 @@ const CONTINUATION: [u8; 4] = [0xff; 4];
 const STREAM_END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// Smaller bodies are stored as they are.
 const COMPRESS_FROM_BYTES: u64 = 1 << 10;
+/// From this size on some rows are compressed first, to see whether it helps: one part of so many.
+const SAMPLE_FROM_BYTES: u64 = 1 << 20;
+const SAMPLE_OF: usize = 32;
 /// The most bytes of rows in one payload, before compression. Readers refuse what claims to have more.
 pub(crate) const BATCH_BYTES_MAX: u64 = 1 << 30;
 
@@ -120,13 +124,26 @@ impl Encoder {
         if bytes > BATCH_BYTES_MAX {
             return Err(RowsError::BatchTooLarge { rows: batch.num_rows(), bytes, limit: BATCH_BYTES_MAX });
         }
-        if compress && bytes > COMPRESS_FROM_BYTES {
+        if compress && bytes > COMPRESS_FROM_BYTES && self.sample_saves(&batch, bytes)? {
             let compressed = self.write(&batch, Some(CompressionType::LZ4_FRAME))?;
-            if compressed.arrow_data.len() as u64 <= bytes - bytes / 8 {
+            if saves(&compressed, bytes) {
                 return Ok(compressed);
             }
         }
         self.write(&batch, None)
+    }
+
+    /// Whether some rows of a large batch are worth compressing: if they are not, trying it with all would cost more than
+    /// everything else.
+    fn sample_saves(&mut self, batch: &RecordBatch, bytes: u64) -> Result<bool, RowsError> {
+        let rows = batch.num_rows();
+        let sample = rows / SAMPLE_OF;
+        if bytes <= SAMPLE_FROM_BYTES || sample == 0 {
+            return Ok(true);
+        }
+        let sample = compact(&batch.slice(rows / 2, sample))?;
+        let compressed = self.write(&sample, Some(CompressionType::LZ4_FRAME))?;
+        Ok(saves(&compressed, batch_bytes(&sample)))
     }
 
     fn write(
@@ -144,6 +161,11 @@ impl Encoder {
             .map_err(RowsError::arrow("encoded"))?;
         Ok(message)
     }
+}
+
+/// Whether compressed rows are worth the time of whoever reads them.
+fn saves(compressed: &EncodedData, bytes: u64) -> bool {
+    compressed.arrow_data.len() as u64 <= bytes - bytes / 8
 }
 
 /// Views of few rows can hold on to the buffers of many; those would all be written.

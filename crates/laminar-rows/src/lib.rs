@@ -61,6 +61,6 @@ pub use key_decode::decode_keys;
 pub use kv_rows::{decode_kv_payload, decode_kv_rows, encode_kv};
 pub use metadata::{METADATA_COLUMNS, RowPlace, metadata_fields, with_metadata};
 pub use project::{Coalescer, project, slice_offsets};
-pub use row_bytes::check_row_bytes;
+pub use row_bytes::{batch_bytes, check_row_bytes};
 pub use schema::{RowForm, StreamSchema};
 pub use split::split;

@@ -27,7 +27,7 @@ pub fn check_row_bytes(batch: &RecordBatch, limit: u64) -> Result<(), RowsError>
 }
 
 /// The size of a batch's values. Buffers count as far as its rows use them.
-pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
+pub fn batch_bytes(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(array_bytes).sum()
 }
 

@@ -13,6 +13,7 @@ mod failure;
 mod time;
 
 pub use failure::{ErrorClass, Failure, Field};
+pub use prost::Message;
 pub use time::utc;
 
 /// The generated service and messages.

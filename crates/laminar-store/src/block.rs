@@ -10,8 +10,9 @@
 //!  name in the store: stage/<32 hex digits of the id>
 //! ```
 
+use bytes::Bytes;
 use rustix::rand::{GetRandomFlags, getrandom};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::error::StoreError;
 
@@ -76,6 +77,13 @@ pub fn new_block_id(now_ms: u64) -> Result<BlockId, StoreError> {
 /// The checksum of a block or a part of it: xxh3, 64 bits.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
+}
+
+/// The checksum of bytes that come in pieces.
+pub(crate) fn checksum_of_pieces(pieces: &[Bytes]) -> u64 {
+    let mut hash = Xxh3::new();
+    pieces.iter().for_each(|piece| hash.update(piece));
+    hash.digest()
 }
 
 /// Where a staged block is, and what it holds.

@@ -10,10 +10,10 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 
-use crate::block::{BlockId, BlockRef, STAGE, StagedBlock, checksum, new_block_id};
+use crate::block::{BlockId, BlockRef, STAGE, StagedBlock, checksum, checksum_of_pieces, new_block_id};
 use crate::error::StoreError;
 use crate::local::Folder;
 
@@ -66,8 +66,8 @@ impl BlockStore {
         let opened = Self { store, folder };
         // The time is of no use in the name of a probe.
         let path = format!("{PROBE}/{:032x}", new_block_id(0)?.0);
-        opened.create(&path, Bytes::from_static(b"1")).await.map_err(access(&path, "created"))?;
-        let second = opened.create(&path, Bytes::from_static(b"2")).await;
+        opened.create(&path, PutPayload::from_static(b"1")).await.map_err(access(&path, "created"))?;
+        let second = opened.create(&path, PutPayload::from_static(b"2")).await;
         opened.remove(&path).await?;
         match second {
             Err(Error::AlreadyExists { .. }) => Ok(opened),
@@ -87,14 +87,27 @@ impl BlockStore {
     ///
     /// If it is dropped the block may be written or not; repeating it is harmless.
     pub async fn stage(&self, block: BlockId, bytes: Bytes) -> Result<BlockRef, StoreError> {
+        self.stage_pieces(block, vec![bytes]).await
+    }
+
+    /// As [`stage`](Self::stage), of pieces that follow each other: large ones need not be copied into one.
+    ///
+    /// # Errors
+    ///
+    /// As [`stage`](Self::stage).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`stage`](Self::stage).
+    pub async fn stage_pieces(&self, block: BlockId, pieces: Vec<Bytes>) -> Result<BlockRef, StoreError> {
         let path = block.path();
         let staged = BlockRef {
             id: block,
             path: path.clone(),
-            length: bytes.len() as u64,
-            checksum: checksum(&bytes),
+            length: pieces.iter().map(|piece| piece.len() as u64).sum(),
+            checksum: checksum_of_pieces(&pieces),
         };
-        match self.create(&path, bytes).await {
+        match self.create(&path, PutPayload::from_iter(pieces)).await {
             Ok(()) => Ok(staged),
             // Perhaps our own: its answer may have been lost.
             Err(Error::AlreadyExists { .. }) => self.settle(staged).await,
@@ -197,9 +210,9 @@ impl BlockStore {
         Ok(blocks)
     }
 
-    async fn create(&self, path: &str, bytes: Bytes) -> Result<(), Error> {
+    async fn create(&self, path: &str, payload: PutPayload) -> Result<(), Error> {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        self.store.put_opts(&Path::from(path), bytes.into(), options).await.map(drop)
+        self.store.put_opts(&Path::from(path), payload, options).await.map(drop)
     }
 
     async fn remove(&self, path: &str) -> Result<(), StoreError> {

@@ -176,6 +176,7 @@ fn request(lane: &Lane, items: &[Item], producer: Producer) -> AppendRequest {
         owner: lane.ownership.as_ref().map_or(0, |ownership| ownership.node_id()),
         rows: rows.collect(),
         timeout_ms: 0,
+        commit: None,
     }
 }
 

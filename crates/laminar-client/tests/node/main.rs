@@ -1,6 +1,9 @@
 //! The client against a real node: in the same process, and over gRPC.
 #![allow(clippy::unwrap_used)]
 
+mod cuts;
 mod rows;
 mod support;
+mod tasks;
+mod verify;
 mod writers;

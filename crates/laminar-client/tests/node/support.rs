@@ -29,12 +29,20 @@ impl Place {
     }
 
     pub(crate) async fn with(config: NodeConfig) -> Place {
-        let folder = tempfile::tempdir().unwrap();
+        Place::of(tempfile::tempdir().unwrap(), config).await
+    }
+
+    async fn of(folder: TempDir, config: NodeConfig) -> Place {
         let connector = FolderConnector::new(folder.path(), Role::Embedded, config, Arc::new(NoMachines));
         let connector = Arc::new(connector);
         let local = Cluster::new(connector.clone(), ClientConfig::default());
         local.hello().await.unwrap();
         Place { folder, connector, local }
+    }
+
+    /// The folder of a node that was closed, opened again.
+    pub(crate) async fn reopen(closed: Place) -> Place {
+        Place::of(closed.folder, NodeConfig::default()).await
     }
 
     /// A client over gRPC, as another process would be.

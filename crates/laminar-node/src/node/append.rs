@@ -2,18 +2,22 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use laminar_core::ids::{Epoch, NodeId, OwnerEpoch, PartitionId};
 use laminar_core::metadata::StreamMachine;
+use laminar_log::SegmentedStateMachine;
 use laminar_log::entry::{
-    Append, BatchId, BlockId, BlockPointer, Change, Entry, PartitionRecord, Payload, Producer, ProducerId,
-    Record, payload_checksum,
+    Append, BlockId, BlockPointer, Change, Entry, PartitionRecord, Payload, Producer, ProducerId, Record,
+    payload_checksum,
 };
 use laminar_log::machine::decode_operations;
 use laminar_log::verdict::{Outcome, Refusal, Verdict};
 use laminar_rpc::{ErrorClass, Failure, proto};
 
 use super::Node;
+use super::commit::{commit_changes, first_partition};
 use super::locate::{gone, holder, writer_name};
+use super::queries::{batch_id, in_users_words};
 use crate::clock::wall_ms;
 use crate::error::{of_propose, with_causes};
 
@@ -39,12 +43,15 @@ impl Node {
         request: proto::AppendRequest,
     ) -> Result<proto::AppendResponse, Failure> {
         self.check_append(&request)?;
-        let batch =
-            request.batch.as_ref().map(|batch| BatchId { query: batch.query.clone(), number: batch.number });
+        let batch = request.batch.as_ref().map(|batch| batch_id(request.stream_id, batch)).transpose()?;
+        self.check_staged(&request, batch.as_ref()).await?;
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let records = self.records(&request)?;
+            let records = match self.records(&request) {
+                Ok(records) => records,
+                Err(failure) => return self.landed_before(&request, batch.as_ref(), failure).await,
+            };
             let checksum = payload_checksum(&records);
             let producer = request.producer.as_ref().map(|producer| Producer {
                 id: ProducerId(producer.id),
@@ -83,10 +90,10 @@ impl Node {
     fn check_append(&self, request: &proto::AppendRequest) -> Result<(), Failure> {
         let config = &self.inner.config;
         let (mut inline_bytes, mut bytes) = (0_u64, 0_u64);
-        let Some(first) = request.rows.first() else {
+        let Some(first) = first_partition(request) else {
             return Err(Failure::invalid("append refused, it has no rows; send at least one"));
         };
-        let stream = self.stream_of(request.stream_id, first.partition_id)?;
+        let stream = self.stream_of(request.stream_id, first)?;
         if request.partition_count != 0 && request.partition_count != stream.partition_count() {
             let message = format!(
                 "stream {}: append refused, its rows were placed over {} partitions and there are {}; place them again",
@@ -121,15 +128,15 @@ impl Node {
                     inline_bytes += payload.len() as u64;
                     // A payload that the machine cannot read would stop the partition for everybody.
                     if *machine == StreamMachine::Kv {
-                        match decode_operations(payload) {
-                            Ok(operations) if operations.len() as u64 == u64::from(rows.rows) => {}
-                            Ok(_) => return refuse("it does not have as many rows as it says"),
-                            Err(error) => return refuse(&error.to_string()),
-                        }
+                        keyed_rows(payload, rows.rows).or_else(|what| refuse(&what))?;
                     }
                 }
-                (Some(proto::partition_rows::Payload::Pointer(pointer)), StreamMachine::Log) => {
-                    bytes += pointer.length;
+                // Of a stream of keys they are read before they are proposed.
+                (
+                    Some(proto::partition_rows::Payload::Pointer(pointer)),
+                    StreamMachine::Log | StreamMachine::Kv,
+                ) => {
+                    bytes = bytes.saturating_add(pointer.length);
                 }
                 (Some(proto::partition_rows::Payload::Pointer(_)), machine) => {
                     return refuse(&format!(
@@ -152,35 +159,54 @@ impl Node {
             }
         };
         limit(inline_bytes, config.inline_bytes_max, "node.inline_bytes_max")?;
-        limit(inline_bytes + bytes, config.append_bytes_max, "node.append_bytes_max")
+        if let Some(commit) = &request.commit {
+            limit(inline_bytes.saturating_add(bytes), config.commit_bytes_max, "node.commit_bytes_max")?;
+            return self.check_commit(request, commit, &stream);
+        }
+        limit(inline_bytes.saturating_add(bytes), config.append_bytes_max, "node.append_bytes_max")
     }
 
-    /// The records of an append, each under its owner and epoch.
+    /// The records of an append, each under its owner and epoch; those of a commit beside its rows come first.
     fn records(&self, request: &proto::AppendRequest) -> Result<Vec<Record>, Failure> {
         let machine = self.machine()?;
+        let record = |partition_id: u32, epoch: u64, change: Change| {
+            let partition = PartitionId(partition_id);
+            let owner = self.writes_under(&machine, request, partition, epoch)?;
+            let OwnerEpoch { node_id: owner, epoch } = owner;
+            Ok::<_, Failure>(Record::Partition(PartitionRecord { partition, owner, epoch, change }))
+        };
         let mut records = Vec::with_capacity(request.rows.len());
+        for (named, change) in commit_changes(request) {
+            records.push(record(named.partition_id, named.epoch, change)?);
+        }
         for rows in &request.rows {
-            let partition = PartitionId(rows.partition_id);
-            let OwnerEpoch { node_id: owner, epoch } = match request.owner {
-                0 => {
-                    let owner = self.managed_owner(partition, machine.owner(partition));
-                    owner.inspect_err(|failure| {
-                        if failure.class == ErrorClass::NotOwned {
-                            self.remember_refused(request, partition, failure);
-                        }
-                    })?
-                }
-                owner => OwnerEpoch {
-                    node_id: NodeId(owner),
-                    epoch: Epoch::new(rows.epoch).map_err(|error| Failure::invalid(error.to_string()))?,
-                },
-            };
             let payload =
                 payload(rows).ok_or_else(|| Failure::invalid("a part of the append has no payload"))?;
             let change = Change::Append(Append { rows: rows.rows, create: None, payload });
-            records.push(Record::Partition(PartitionRecord { partition, owner, epoch, change }));
+            records.push(record(rows.partition_id, rows.epoch, change)?);
         }
         Ok(records)
+    }
+
+    /// Under whom a partition is written: the run that the request names, or the server.
+    fn writes_under(
+        &self,
+        machine: &SegmentedStateMachine,
+        request: &proto::AppendRequest,
+        partition: PartitionId,
+        epoch: u64,
+    ) -> Result<OwnerEpoch, Failure> {
+        match request.owner {
+            0 => self.managed_owner(partition, machine.owner(partition)).inspect_err(|failure| {
+                if failure.class == ErrorClass::NotOwned {
+                    self.remember_refused(request, partition, failure);
+                }
+            }),
+            owner => Ok(OwnerEpoch {
+                node_id: NodeId(owner),
+                epoch: Epoch::new(epoch).map_err(|error| Failure::invalid(error.to_string()))?,
+            }),
+        }
     }
 
     /// Under whom a managed append is written: the partition's server, unless a writer holds it.
@@ -199,7 +225,7 @@ impl Node {
         }
     }
 
-    fn claimed(&self, partition: PartitionId, owner: NodeId, epoch: Epoch) -> Failure {
+    pub(crate) fn claimed(&self, partition: PartitionId, owner: NodeId, epoch: Epoch) -> Failure {
         let (name, held_by) = self
             .inner
             .metadata
@@ -219,6 +245,18 @@ impl Node {
 
     /// A refusal of the data log as users see it. It is remembered for `why`.
     pub(super) fn refused(&self, request: &proto::AppendRequest, refusal: &Refusal) -> Failure {
+        let failure = self.explained(request.batch.is_some(), refusal);
+        if matches!(failure.class, ErrorClass::StaleEpoch | ErrorClass::NotOwned)
+            && let Some(id) = failure.number("partition_id").and_then(|id| u32::try_from(id).ok())
+        {
+            self.remember_refused(request, PartitionId(id), &failure);
+        }
+        failure
+    }
+
+    /// A refusal in the words of users, of a batch or of something else.
+    pub(crate) fn explained(&self, is_batch: bool, refusal: &Refusal) -> Failure {
+        let refusal = &in_users_words(refusal);
         let describe = |node: NodeId| {
             self.inner.metadata.read_local(|metadata| (writer_name(metadata, node), holder(metadata, node)))
         };
@@ -233,11 +271,11 @@ impl Node {
                 batch_committed,
             } => {
                 let ((given_name, _), (name, held_by)) = (describe(*given_owner), describe(*owner));
-                let landed = match (&request.batch, batch_committed) {
-                    (Some(_), Some(true)) => "; this batch had landed before",
-                    (Some(_), Some(false)) => "; this batch has not landed",
-                    (Some(_), None) => "; a later batch of its query was committed",
-                    (None, _) => "",
+                let landed = match (is_batch, batch_committed) {
+                    (true, Some(true)) => "; this batch had landed before",
+                    (true, Some(false)) => "; this batch has not landed",
+                    (true, None) => "; a later batch of its query was committed",
+                    (false, _) => "",
                 };
                 let message = format!(
                     "partition {partition}: write refused, writer {given_name:?} (node {given_owner}) came under epoch {given} \
@@ -281,33 +319,48 @@ impl Node {
             }
             _ => Failure::invalid(refusal.to_string()),
         };
-        let failure = self.located(failure);
-        if matches!(failure.class, ErrorClass::StaleEpoch | ErrorClass::NotOwned)
-            && let Some(id) = failure.number("partition_id").and_then(|id| u32::try_from(id).ok())
-        {
-            self.remember_refused(request, PartitionId(id), &failure);
-        }
-        failure
+        self.located(failure)
     }
 
     fn remember_refused(&self, request: &proto::AppendRequest, partition: PartitionId, failure: &Failure) {
         let rows = request.rows.iter().find(|rows| rows.partition_id == partition.0);
-        let owner = NodeId(request.owner);
+        let (epoch, rows) = rows.map_or((0, 0), |rows| (rows.epoch, rows.rows));
+        self.remember(partition, NodeId(request.owner), epoch, rows, failure);
+    }
+
+    /// Keeps a refusal for `why`.
+    pub(crate) fn remember(
+        &self,
+        partition: PartitionId,
+        owner: NodeId,
+        epoch: u64,
+        rows: u32,
+        failure: &Failure,
+    ) {
         self.inner.refused.add(
             partition,
             proto::RefusedWrite {
                 time_ms: i64::try_from(wall_ms()).unwrap_or(i64::MAX),
                 owner: owner.0,
-                epoch: rows.map_or(0, |rows| rows.epoch),
+                epoch,
                 writer: self.inner.metadata.read_local(|metadata| writer_name(metadata, owner)),
                 reason: failure.message.clone(),
-                rows: rows.map_or(0, |rows| rows.rows),
+                rows,
             },
         );
     }
 }
 
-fn payload(rows: &proto::PartitionRows) -> Option<Payload> {
+/// Whether the machine of keys can apply a payload; else what is wrong with it.
+pub(super) fn keyed_rows(payload: &Bytes, rows: u32) -> Result<(), String> {
+    match decode_operations(payload) {
+        Ok(operations) if operations.len() as u64 == u64::from(rows) => Ok(()),
+        Ok(operations) => Err(format!("it has {} rows and says that it has {rows}", operations.len())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn payload(rows: &proto::PartitionRows) -> Option<Payload> {
     Some(match rows.payload.as_ref()? {
         proto::partition_rows::Payload::Inline(bytes) => Payload::Inline(bytes.clone()),
         proto::partition_rows::Payload::Pointer(pointer) => Payload::Pointer(Box::new(BlockPointer {
@@ -331,7 +384,7 @@ pub(super) fn to_pointer(pointer: &BlockPointer) -> proto::BlockPointer {
     }
 }
 
-fn answer(outcome: Outcome, duplicate: bool) -> proto::AppendResponse {
+pub(super) fn answer(outcome: Outcome, duplicate: bool) -> proto::AppendResponse {
     let placed = outcome.placed.iter().map(|placed| proto::Placed {
         partition_id: placed.partition.0,
         first_offset: placed.first_offset,

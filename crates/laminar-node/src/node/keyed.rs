@@ -11,6 +11,7 @@ use laminar_rpc::{ErrorClass, Failure, proto};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Node;
+use super::read::first_readable;
 use crate::error::of_log;
 use crate::random;
 
@@ -45,8 +46,9 @@ impl Node {
                 let found = tokio::task::spawn_blocking(move || find(&log, &status, at, time)).await;
                 let found = found
                     .map_err(|_| Failure::internal("looking for offsets ended unexpectedly; report it"))?;
-                let (end, time) =
+                let (start, end, time) =
                     found.map_err(|error| self.located(of_log(&error).with("partition_id", id.0)))?;
+                offsets.start_offset = start;
                 offsets.end_offset = end;
                 offsets.time_offset = time;
             }
@@ -193,27 +195,25 @@ impl Node {
     }
 }
 
-/// The end of a partition as of an entry, and the first row at or after a time.
+/// The first row of a partition, its end as of an entry, and the first row at or after a time.
 fn find(
     log: &PartitionLogStore,
     status: &PartitionStatus,
     at: Option<LogIndex>,
     time_ms: Option<u64>,
-) -> Result<(u64, u64), LogError> {
-    let mut end = status.next_offset;
-    if let Some(at) = at {
-        let after = log.find_after(at)?;
-        if after < log.stored_end() {
-            end = log.header(after)?.first_offset;
-        }
-    }
+) -> Result<(u64, u64, u64), LogError> {
+    let start = first_readable(log, status)?;
+    let end = match at {
+        Some(at) if status.last_global > at => log.end_at(at)?.1,
+        _ => status.next_offset,
+    };
     let mut time_offset = end;
     if let Some(time_ms) = time_ms
         && let Some(found) = log.find_time(time_ms)?
     {
-        time_offset = log.header(found)?.first_offset.clamp(status.start_offset, end);
+        time_offset = log.header(found)?.first_offset.max(start).min(end);
     }
-    Ok((end, time_offset))
+    Ok((start, end, time_offset))
 }
 
 /// How many rows a record adds.

@@ -17,6 +17,8 @@ pub(crate) mod tags {
     pub(crate) const HOST: &str = "host";
     pub(crate) const PID: &str = "pid";
     pub(crate) const RUN: &str = "run";
+    pub(crate) const STREAM_ID: &str = "stream_id";
+    pub(crate) const QUERY: &str = "query";
 }
 
 /// A tag of a node, or nothing.

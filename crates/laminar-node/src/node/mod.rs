@@ -1,16 +1,21 @@
 //! The node: both groups, and everything that answers calls.
 //!
 //! ```text
-//!   streams.rs   create, alter, drop          append.rs   rows into the data group
+//!   streams.rs   create, alter, drop          append.rs   rows into the data group, commit.rs: of tasks
 //!   ../ownership claims, fences, workers      read.rs     rows out of the partitions' logs
 //!   why.rs       the story of a partition     keyed.rs    get, scan, barriers, offsets
-//!   status.rs    how everything is            retention.rs  old rows go; stages.rs: old blocks go
+//!   status.rs    how everything is            cut.rs      how far a stream can be read consistently
+//!   retention.rs old rows go                  stages.rs   old blocks go
+//!   queries.rs   batches of queries
 //! ```
 
 mod append;
+mod commit;
+mod cut;
 mod keyed;
 mod locate;
 mod open;
+pub(crate) mod queries;
 mod read;
 mod retention;
 mod stages;
@@ -155,6 +160,8 @@ impl Node {
             append_bytes_max: config.append_bytes_max,
             heartbeat_interval_ms: millis(config.heartbeat_interval),
             guard_refresh_ms: millis(config.guard_refresh),
+            commit_bytes_max: config.commit_bytes_max,
+            commit_parts_max: config.commit_parts_max,
         }
     }
 }

@@ -72,7 +72,10 @@ impl Node {
             metadata.initialize(alone()).await.map_err(|error| of_coordination(&error))?;
         }
         metadata.wait_recovered(config.recovery_timeout).await.map_err(|error| of_coordination(&error))?;
-        machines.set_metadata(metadata.clone());
+        let store = BlockStore::open_local(&folder.path().join(OBJECTS))
+            .await
+            .map_err(|error| Failure::unavailable(with_causes(&error)))?;
+        machines.give(metadata.clone(), store.clone());
 
         let data = DataReplica::open(data_parts, config.data.clone(), SoleNetwork::default())
             .await
@@ -84,9 +87,6 @@ impl Node {
             }
         }
         data.wait_recovered(config.recovery_timeout).await.map_err(|error| of_not_serving(&error))?;
-        let store = BlockStore::open_local(&folder.path().join(OBJECTS))
-            .await
-            .map_err(|error| Failure::unavailable(with_causes(&error)))?;
 
         let started_at_ms = wall_ms();
         let node = Node {

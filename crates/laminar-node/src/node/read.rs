@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use laminar_core::ids::{LogIndex, PartitionId};
 use laminar_log::dispatcher::ClientId;
-use laminar_log::entry::{Append, Change, Payload};
+use laminar_log::entry::{Append, Change, MachineKind, Payload};
 use laminar_log::partition_log::{PartitionLogStore, PartitionReader};
 use laminar_log::verdict::AcceptedRecord;
 use laminar_log::{LogError, PartitionLogIndex, PartitionStatus, SegmentedStateMachine};
@@ -44,15 +44,7 @@ impl Node {
         let machine = self.machine()?;
         let status = machine.status(partition).ok_or_else(|| self.vanished(partition))?;
         if request.begin_offset < status.start_offset && request.fail_on_trimmed {
-            let message = format!(
-                "partition {partition}: read refused, it asks for offset {} and rows before {} were trimmed; begin there",
-                request.begin_offset, status.start_offset
-            );
-            return Err(self.located(
-                Failure::invalid(message)
-                    .with("partition_id", partition.0)
-                    .with("start_offset", status.start_offset),
-            ));
+            return Err(self.located(trimmed(partition, request.begin_offset, status.start_offset)));
         }
         let (pieces, receiver) = mpsc::channel(PIECES_AHEAD);
         let node = self.clone();
@@ -88,6 +80,7 @@ impl Node {
                 at: request.at_index.map(LogIndex),
                 applied: status.applied,
                 next_offset: status.next_offset,
+                fail_on_trimmed: request.fail_on_trimmed,
             };
             let sender = pieces.clone();
             let read = tokio::task::spawn_blocking(move || range.read(&log, &sender)).await;
@@ -111,7 +104,7 @@ impl Node {
     }
 
     /// Where a partition stands once its own log has everything it applied.
-    async fn readable(
+    pub(super) async fn readable(
         &self,
         machine: &SegmentedStateMachine,
         partition: PartitionId,
@@ -175,6 +168,7 @@ struct Range {
     /// The last record that may be shown.
     applied: PartitionLogIndex,
     next_offset: u64,
+    fail_on_trimmed: bool,
 }
 
 impl Range {
@@ -182,17 +176,28 @@ impl Range {
     fn read(&self, log: &PartitionLogStore, pieces: &Pieces) -> Result<Option<u64>, Failure> {
         let first = match log.find_offset(self.begin) {
             Ok(Some(first)) => first,
-            // There is no such row yet, or any more.
-            Ok(None) => return Ok(Some(self.begin)),
+            Ok(None) => match self.later(log)? {
+                Some(first) => first,
+                // There is no such row yet.
+                None => return Ok(Some(self.begin)),
+            },
             Err(error) => return Err(self.failed(&error)),
         };
         let mut reader = log.reader(first);
         let mut read_to = self.begin;
         loop {
             let mut piece = proto::ReadResponse { records: Vec::new(), next_offset: self.next_offset };
-            let mut bytes = 0;
+            let (mut bytes, mut failed) = (0, None);
             while bytes < PIECE_BYTES && piece.records.len() < PIECE_RECORDS {
-                let Some(record) = self.next(&mut reader)? else { break };
+                let record = match self.next(&mut reader) {
+                    Ok(Some(record)) => record,
+                    Ok(None) => break,
+                    // What was read before is sent first: so whoever reads knows where the fault is.
+                    Err(failure) => {
+                        failed = Some(failure);
+                        break;
+                    }
+                };
                 let Change::Append(Append { rows, payload, .. }) = &record.record.change else { continue };
                 read_to = record.first_offset + u64::from(*rows);
                 bytes += payload_bytes(payload);
@@ -202,9 +207,23 @@ impl Range {
             if !piece.records.is_empty() && pieces.blocking_send(Ok(piece)).is_err() {
                 return Ok(None);
             }
+            if let Some(failure) = failed {
+                return Err(failure);
+            }
             if whole {
                 return Ok(Some(read_to));
             }
+        }
+    }
+
+    /// The first record there is, if it comes after the row that was asked for.
+    fn later(&self, log: &PartitionLogStore) -> Result<Option<PartitionLogIndex>, Failure> {
+        let header = log.header_at(self.begin).map_err(|error| self.failed(&error))?;
+        match header.filter(|header| header.first_offset > self.begin) {
+            Some(header) if self.fail_on_trimmed => {
+                Err(trimmed(self.partition, self.begin, header.first_offset))
+            }
+            header => Ok(header.map(|header| header.index)),
         }
     }
 
@@ -220,6 +239,23 @@ impl Range {
     fn failed(&self, error: &LogError) -> Failure {
         of_log(error).with("partition_id", self.partition.0)
     }
+}
+
+/// Rows that were asked for are not there any more.
+fn trimmed(partition: PartitionId, asked: u64, start: u64) -> Failure {
+    let message = format!(
+        "partition {partition}: read refused, it asks for offset {asked} and rows before {start} were trimmed; begin there"
+    );
+    Failure::invalid(message).with("partition_id", partition.0).with("start_offset", start)
+}
+
+/// The first row that can be read. A machine that keeps what it needs lets its records go without a trim.
+pub(super) fn first_readable(log: &PartitionLogStore, status: &PartitionStatus) -> Result<u64, LogError> {
+    if status.machine == MachineKind::Log || status.start_offset == status.next_offset {
+        return Ok(status.start_offset);
+    }
+    let first = log.header_at(status.start_offset)?.map_or(status.next_offset, |header| header.first_offset);
+    Ok(status.start_offset.max(first))
 }
 
 fn payload_bytes(payload: &Payload) -> usize {

@@ -139,12 +139,12 @@ impl Node {
         Ok(proto::ReleaseResponse {})
     }
 
-    fn stream_by_id(&self, stream_id: u64) -> Result<StreamDescriptor, Failure> {
+    pub(crate) fn stream_by_id(&self, stream_id: u64) -> Result<StreamDescriptor, Failure> {
         let found = self.inner.metadata.read_local(|metadata| {
             metadata.streams("").find(|stream| stream.stream_id.0 == stream_id).cloned()
         });
         found.ok_or_else(|| {
-            let message = format!("stream {stream_id}: claim refused, it was dropped; open it again");
+            let message = format!("stream {stream_id}: refused, it was dropped; open it again");
             Failure::new(ErrorClass::UnknownPartition, message)
         })
     }
@@ -159,7 +159,10 @@ impl Node {
         Ok(Found { state, owners: self.ownerships(ids)? })
     }
 
-    fn ownerships(&self, ids: &[PartitionId]) -> Result<Vec<(PartitionId, PartitionOwnership)>, Failure> {
+    pub(super) fn ownerships(
+        &self,
+        ids: &[PartitionId],
+    ) -> Result<Vec<(PartitionId, PartitionOwnership)>, Failure> {
         self.inner.metadata.read_local(|metadata| {
             let one = |id: &PartitionId| Some((*id, metadata.partition_ownership(*id)?.clone()));
             let all: Option<Vec<_>> = ids.iter().map(one).collect();
@@ -172,7 +175,7 @@ impl Node {
         })
     }
 
-    fn describe_owners(
+    pub(super) fn describe_owners(
         &self,
         owners: &[(PartitionId, PartitionOwnership)],
     ) -> Vec<proto::PartitionDescription> {

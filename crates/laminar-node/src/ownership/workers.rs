@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use laminar_core::ids::NodeId;
+use laminar_core::ids::{NodeId, RequestId};
 use laminar_core::metadata::{MetadataChange, Minted};
 use laminar_core::node::{NodeMetadata, NodeRole, NodeState};
 use laminar_rpc::{Failure, proto};
@@ -19,12 +19,7 @@ impl Node {
         &self,
         request: proto::RegisterWorkerRequest,
     ) -> Result<proto::RegisterWorkerResponse, Failure> {
-        if request.writer.is_empty() || request.writer.len() > WRITER_BYTES_MAX {
-            return Err(Failure::invalid(format!(
-                "writer name is {} bytes long; it must be from 1 to {WRITER_BYTES_MAX}",
-                request.writer.len()
-            )));
-        }
+        check_writer(&request.writer)?;
         let run = request_id(request.run.as_ref());
         let tags = BTreeMap::from([
             (tags::WRITER.to_owned(), request.writer),
@@ -33,6 +28,16 @@ impl Node {
             (tags::PID.to_owned(), request.pid.to_string()),
             (tags::RUN.to_owned(), format!("{:032x}", run.0)),
         ]);
+        let node_id = self.register(run, tags).await?;
+        Ok(proto::RegisterWorkerResponse { node_id: node_id.0 })
+    }
+
+    /// Registers a run with the tags that say what it is.
+    pub(super) async fn register(
+        &self,
+        request_id: RequestId,
+        tags: BTreeMap<String, String>,
+    ) -> Result<NodeId, Failure> {
         let change = MetadataChange::RegisterNode {
             node_id: None,
             role: NodeRole::Worker,
@@ -42,12 +47,12 @@ impl Node {
             metadata: NodeMetadata { tags, ..NodeMetadata::default() },
             expected: None,
         };
-        let response = self.change(run, vec![change]).await?;
+        let response = self.change(request_id, vec![change]).await?;
         let Some(Minted::Node(node_id)) = response.minted().first() else {
             return Err(Failure::internal("a registration was answered without an id; report it"));
         };
         lock(&self.inner.workers).insert(*node_id, Instant::now());
-        Ok(proto::RegisterWorkerResponse { node_id: node_id.0 })
+        Ok(*node_id)
     }
 
     pub(crate) fn heartbeat(&self, request: &proto::HeartbeatRequest) -> proto::HeartbeatResponse {
@@ -128,7 +133,7 @@ impl Node {
         Ok(())
     }
 
-    async fn update(
+    pub(super) async fn update(
         &self,
         node_id: NodeId,
         state: NodeState,
@@ -139,6 +144,17 @@ impl Node {
         drop(self.try_change(request_id(None), vec![change]).await?);
         Ok(())
     }
+}
+
+/// Whether a writer can be called so.
+pub(super) fn check_writer(writer: &str) -> Result<(), Failure> {
+    if (1..=WRITER_BYTES_MAX).contains(&writer.len()) {
+        return Ok(());
+    }
+    Err(Failure::invalid(format!(
+        "writer name is {} bytes long; it must be from 1 to {WRITER_BYTES_MAX}",
+        writer.len()
+    )))
 }
 
 /// Looks after workers until the node stops.

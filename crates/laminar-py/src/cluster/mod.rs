@@ -1,6 +1,8 @@
 //! Clusters: the node of a folder, or a running cluster, and what is asked of it.
 
+mod batches;
 mod guards;
+mod in_use;
 mod machines;
 mod of_process;
 mod reader;
@@ -10,6 +12,7 @@ mod runtime;
 mod serve;
 mod settings;
 mod stream;
+mod task;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -33,6 +36,7 @@ pub(crate) use self::reader::Reader;
 pub(crate) use self::serve::run_node;
 pub(crate) use self::settings::node_settings;
 pub(crate) use self::stream::Stream;
+pub(crate) use self::task::TaskWriter;
 pub(crate) use self::writer::{Writer, WriterBatch};
 
 use self::machines::PythonMachines;

@@ -1,6 +1,6 @@
 //! Answers of the node as dicts, whose keys are the fields of the dataclasses in `laminar.status`.
 
-use laminar_client::{Appended, StreamInfo};
+use laminar_client::{Appended, Cut, StreamInfo, Verified};
 use laminar_rpc::proto;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -23,6 +23,20 @@ pub(crate) fn appended<'py>(py: Python<'py>, appended: &Appended) -> PyResult<Bo
     }
     let told = (appended.rows, appended.global_index, offsets, appended.duplicate);
     Ok(told.into_pyobject(py)?.into_any())
+}
+
+/// A consistent cut of a stream.
+pub(crate) fn cut<'py>(py: Python<'py>, cut: &Cut) -> PyResult<Bound<'py, PyDict>> {
+    Ok(dict!(py, cut, global_index, ends, starts, rows, bytes, complete))
+}
+
+/// What was found in a range of a partition.
+pub(crate) fn verified<'py>(py: Python<'py>, found: &Verified) -> PyResult<Bound<'py, PyDict>> {
+    let dict = dict!(py, found, records, rows, blocks, bytes, first_epoch, last_epoch, misplaced);
+    let fault =
+        found.fault.as_ref().map(|fault| Ok::<_, PyErr>(dict!(py, fault, offset, what))).transpose()?;
+    dict.set_item("fault", fault)?;
+    Ok(dict)
 }
 
 pub(crate) fn stream<'py>(py: Python<'py>, info: &StreamInfo) -> PyResult<Bound<'py, PyDict>> {

@@ -25,6 +25,10 @@ const SETTINGS: &[Setting] = &[
         Ok(())
     }),
     ("append_bytes_max", |config, value, name| put(&mut config.append_bytes_max, count(value, name))),
+    ("commit_bytes_max", |config, value, name| put(&mut config.commit_bytes_max, count(value, name))),
+    ("commit_parts_max", |config, value, name| {
+        put(&mut config.commit_parts_max, args::number(value, name, 1, 1_000_000))
+    }),
     ("heartbeat_interval", |config, value, name| put(&mut config.heartbeat_interval, time(value, name))),
     ("worker_timeout", |config, value, name| put(&mut config.worker_timeout, time(value, name))),
     ("guard_refresh", |config, value, name| put(&mut config.guard_refresh, time(value, name))),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use laminar_client::{End, ReadOptions, Start, StreamHandle};
+use laminar_client::{Commit, CutOptions, End, NewBatch, ReadOptions, Start, StreamHandle, TaskOptions};
 use laminar_rpc::{ErrorClass, Failure};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -12,8 +12,9 @@ use pyo3_arrow::PyRecordBatch;
 use super::of_process::EachProcess;
 use super::reader::{Reader, Source};
 use super::runtime::{block_on, seconds};
+use super::task::{self, TaskWriter};
 use super::writer::Writer;
-use super::{Cluster, records, rows};
+use super::{Cluster, batches, records, rows};
 use crate::args;
 use crate::errors::{invalid, of_failure};
 
@@ -205,6 +206,65 @@ impl Stream {
         Ok(block_on(py, async move { handle.barrier(timeout).await })?.global_index)
     }
 
+    /// The furthest consistent cut after ``start``: whole commits, as many as the limits allow and at least one.
+    ///
+    /// ``bytes`` is counted only with ``bytes_max``.
+    #[pyo3(signature = (start, *, rows_max = None, bytes_max = None, at = None, timeout = None))]
+    fn cut<'py>(
+        &self,
+        py: Python<'py>,
+        start: &Bound<'_, PyAny>,
+        rows_max: Option<&Bound<'_, PyAny>>,
+        bytes_max: Option<&Bound<'_, PyAny>>,
+        at: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let start = offsets(start, "start")?;
+        let limit = |value: Option<&Bound<'_, PyAny>>, what, min| {
+            value.map(|value| args::number(value, what, min, u64::MAX)).transpose()
+        };
+        let options = CutOptions {
+            rows_max: limit(rows_max, "rows_max", 1)?,
+            bytes_max: limit(bytes_max, "bytes_max", 1)?,
+            at: limit(at, "at", 0)?,
+        };
+        let handle = self.handle(py, timeout)?;
+        let cut = block_on(py, async move { handle.cut(&start, options).await })?;
+        records::cut(py, &cut)
+    }
+
+    /// The offset of the first row at or after a time in ms since 1970, or the end, by partition.
+    #[pyo3(signature = (time_ms, timeout = None))]
+    fn offsets_for_time(
+        &self,
+        py: Python<'_>,
+        time_ms: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<BTreeMap<u32, u64>> {
+        let time_ms = args::number(time_ms, "time_ms", 0, u64::MAX)?;
+        let handle = self.handle(py, timeout)?;
+        block_on(py, async move { handle.offsets_at_time(time_ms).await })
+    }
+
+    /// Check every record and block of a partition from ``start`` to ``end``, or to what is there now.
+    ///
+    /// The first place that is not as it must be is ``fault``: ``offset`` and ``what``. Trimmed rows are left out.
+    #[pyo3(signature = (partition, start, end = None, timeout = None))]
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        partition: &Bound<'_, PyAny>,
+        start: &Bound<'_, PyAny>,
+        end: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (partition, start) = (ordinal(partition)?, args::number(start, "start", 0, u64::MAX)?);
+        let end = end.map(|end| args::number(end, "end", 0, u64::MAX)).transpose()?;
+        let handle = self.handle(py, timeout)?;
+        let verified = block_on(py, async move { handle.verify(partition, start, end).await })?;
+        records::verified(py, &verified)
+    }
+
     /// The newest row of a key, given as a batch of one row of key columns.
     fn get<'py>(&self, py: Python<'py>, key: &Bound<'_, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (mut batches, handle) = (rows::batches(key, &self.path)?, self.handle(py, None)?);
@@ -264,5 +324,115 @@ impl Stream {
         let handle = self.handle(py, timeout)?;
         let writer = block_on(py, async move { handle.writer(&name, partitions.as_deref()).await })?;
         Ok(Writer::new(Arc::new(writer)))
+    }
+
+    /// Begin to write the rows of one task. Nothing of them can be read before they are committed.
+    #[pyo3(signature = (*, block_bytes = None, partition = None))]
+    fn task_writer(
+        &self,
+        py: Python<'_>,
+        block_bytes: Option<&Bound<'_, PyAny>>,
+        partition: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<TaskWriter> {
+        let block_bytes = block_bytes.map(|bytes| args::number(bytes, "block_bytes", 1, 1 << 30));
+        let options = TaskOptions {
+            block_bytes: block_bytes.transpose()?,
+            partition: partition.map(ordinal).transpose()?,
+        };
+        TaskWriter::new(self.handle(py, None)?, options)
+    }
+
+    /// Commit what tasks wrote as one entry, all or nothing; told as by ``append``.
+    #[pyo3(signature = (
+        messages, *, query = None, batch = None, node_id = 0, epochs = None, overwrite = false, record_empty = false,
+        timeout = None,
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn commit_batch<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'_, PyAny>,
+        query: Option<&Bound<'_, PyAny>>,
+        batch: Option<&Bound<'_, PyAny>>,
+        node_id: u64,
+        epochs: Option<&Bound<'_, PyAny>>,
+        overwrite: bool,
+        record_empty: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let messages = task::messages(messages)?;
+        let epochs = epochs.map(task::epochs).transpose()?.unwrap_or_default();
+        let batch = task::batch(query, batch)?;
+        let commit = Commit { batch, node_id, epochs, overwrite, record_empty };
+        let handle = self.handle(py, timeout)?;
+        let appended = block_on(py, async move { handle.commit_batch(&messages, &commit).await })?;
+        records::appended(py, &appended)
+    }
+
+    /// Begin a batch: claim the whole stream for a run, or go on with it. Every task of the run may ask.
+    #[pyo3(signature = (writer, run, query, batch, *, adopt_query = false, host = None, pid = None, timeout = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn begin_batch<'py>(
+        &self,
+        py: Python<'py>,
+        writer: &Bound<'_, PyAny>,
+        run: &Bound<'_, PyAny>,
+        query: &Bound<'_, PyAny>,
+        batch: &Bound<'_, PyAny>,
+        adopt_query: bool,
+        host: Option<&Bound<'_, PyAny>>,
+        pid: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let batch = NewBatch {
+            writer: args::text(writer, "writer")?,
+            run: batches::run(run)?,
+            query: args::text(query, "query")?,
+            number: batches::number(batch)?,
+            adopt_query,
+            host: host.map(|host| args::text(host, "host")).transpose()?,
+            pid: pid.map(|pid| args::number(pid, "pid", 0, u32::MAX)).transpose()?,
+        };
+        let handle = self.handle(py, timeout)?;
+        let begun = block_on(py, async move { handle.begin_batch(&batch).await })?;
+        batches::begun(py, &begun)
+    }
+
+    /// Raise as a write would if a run has lost one of its partitions. ``epochs`` are those of ``begin_batch``.
+    #[pyo3(signature = (node_id, epochs, *, query = None, batch = None, timeout = None))]
+    fn check_run(
+        &self,
+        py: Python<'_>,
+        node_id: &Bound<'_, PyAny>,
+        epochs: &Bound<'_, PyAny>,
+        query: Option<&Bound<'_, PyAny>>,
+        batch: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let (node_id, epochs) = (args::node_or_nobody(node_id)?.0, batches::epochs(epochs)?);
+        let (batch, handle) = (batches::named(query, batch)?, self.handle(py, timeout)?);
+        block_on(py, async move {
+            let batch = batch.as_ref().map(|(query, number)| (query.as_str(), *number));
+            handle.check_run(node_id, &epochs, batch).await
+        })
+    }
+
+    /// The last committed batch of a query on this stream.
+    #[pyo3(signature = (query, timeout = None))]
+    fn last_batch(
+        &self,
+        py: Python<'_>,
+        query: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<u64>> {
+        let (query, handle) = (args::text(query, "query")?, self.handle(py, timeout)?);
+        block_on(py, async move { handle.last_batch(&query).await })
+    }
+
+    /// Give back what a run holds.
+    #[pyo3(signature = (node_id, timeout = None))]
+    fn release_run(&self, py: Python<'_>, node_id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let (node_id, handle) = (args::node_or_nobody(node_id)?.0, self.handle(py, timeout)?);
+        block_on(py, async move { handle.release_run(node_id).await })
     }
 }

@@ -1,13 +1,13 @@
 //! Writers and their batches.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use laminar_client::{Batch, Writer as ClientWriter};
-use laminar_rpc::Failure;
 use pyo3::prelude::*;
 
 use super::guards::WriterGuards;
+use super::in_use::InUse;
 use super::of_process::Owned;
 use super::runtime::block_on;
 use super::stream::ordinal;
@@ -90,7 +90,7 @@ impl Writer {
         let writer = self.writer()?;
         let (query, number) = (args::text(query, "query")?, args::number(number, "batch", 0, u64::MAX)?);
         let batch = writer.batch(&query, number).map_err(|failure| of_failure(&failure))?;
-        Ok(WriterBatch { writer: Owned::new(writer), batch: Mutex::new(Some(Owned::new(batch))) })
+        Ok(WriterBatch { writer: Owned::new(writer), batch: InUse::new(batch) })
     }
 
     /// Remove the rows of a partition before an offset, and return where it begins now.
@@ -111,8 +111,7 @@ impl Writer {
 #[pyclass(frozen, module = "laminar._native")]
 pub(crate) struct WriterBatch {
     writer: Owned<Arc<ClientWriter>>,
-    /// None while a call uses it, and after one was interrupted. The lock is never kept without the GIL.
-    batch: Mutex<Option<Owned<Batch>>>,
+    batch: InUse<Batch>,
 }
 
 impl WriterBatch {
@@ -120,31 +119,8 @@ impl WriterBatch {
         Ok(self.writer.get().ok_or_else(of_other_process)?)
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<Owned<Batch>>> {
-        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the batch out, runs a call on it, and puts it back, also after an error.
-    fn with<T: Send, Called>(&self, py: Python<'_>, call: impl FnOnce(Batch) -> Called) -> PyResult<T>
-    where
-        Called: Future<Output = (Batch, Result<T, Failure>)> + Send,
-    {
-        let taken = self.slot().take();
-        let Some(taken) = taken else {
-            return Err(invalid(
-                "the batch is in use by another thread, or a call on it was interrupted; begin it anew"
-                    .to_owned(),
-            ));
-        };
-        let batch = taken.into_inner().ok_or_else(of_other_process)?;
-        let call = call(batch);
-        let (batch, result) = block_on(py, async move { Ok(call.await) })?;
-        *self.slot() = Some(Owned::new(batch));
-        result.map_err(|failure| of_failure(&failure))
-    }
-
     fn collect(&self, py: Python<'_>, batches: Vec<RecordBatch>, partition: Option<u32>) -> PyResult<()> {
-        self.with(py, |mut batch| async move {
+        self.batch.with(py, |mut batch| async move {
             let result = batch.append(&batches, partition).await;
             (batch, result)
         })
@@ -178,7 +154,7 @@ impl WriterBatch {
 
     /// Commit; told as by ``Stream.append``. After an error whose outcome is unknown it may be called again.
     fn commit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let appended = self.with(py, |mut batch| async move {
+        let appended = self.batch.with(py, |mut batch| async move {
             let result = batch.commit().await;
             (batch, result)
         })?;

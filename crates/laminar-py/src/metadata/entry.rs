@@ -318,6 +318,44 @@ impl MetadataLogEntry {
         entry(time_ms, request_id, MetadataChange::DropStream { path: args::text(path, "path")?, expected })
     }
 
+    /// Bind the name of a writer of a stream to a query. ``expected`` is the query before, ``None`` for none.
+    #[staticmethod]
+    #[pyo3(signature = (*, path, stream_id, writer, query, expected = None, time_ms = None, request_id = None))]
+    fn bind_query(
+        path: Value,
+        stream_id: Value,
+        writer: Value,
+        query: Value,
+        expected: Optional,
+        time_ms: Optional,
+        request_id: Optional,
+    ) -> PyResult<Self> {
+        let change = MetadataChange::BindQuery {
+            path: args::text(path, "path")?,
+            stream_id: StreamId(args::number(stream_id, "stream id", 0, u64::MAX)?),
+            writer: args::text(writer, "writer")?,
+            query: args::text(query, "query")?,
+            expected: expected.map(|query| args::text(query, "expected")).transpose()?,
+        };
+        entry(time_ms, request_id, change)
+    }
+
+    /// Change nothing; the batch that it stands in takes effect only if this is the owner.
+    #[staticmethod]
+    #[pyo3(signature = (*, partition_id, expected, time_ms = None, request_id = None))]
+    fn check_owner(
+        partition_id: Value,
+        expected: Value,
+        time_ms: Optional,
+        request_id: Optional,
+    ) -> PyResult<Self> {
+        let change = MetadataChange::CheckOwner {
+            partition_id: args::partition(partition_id)?,
+            expected: args::owner_epoch(expected)?,
+        };
+        entry(time_ms, request_id, change)
+    }
+
     /// All of these in order, or none. The batch's own time and request id hold for all of them.
     #[staticmethod]
     #[pyo3(signature = (entries, *, time_ms = None, request_id = None))]

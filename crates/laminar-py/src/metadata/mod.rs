@@ -179,6 +179,15 @@ impl DeltaMetadata {
         to_python(py, self.read(|metadata| metadata.stream_of(partition).cloned()))
     }
 
+    /// The query that a writer's name is bound to on a stream.
+    fn bound_query(&self, path: &Bound<'_, PyAny>, writer: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+        let (path, writer) = (args::text(path, "path")?, args::text(writer, "writer")?);
+        Ok(self.read(|metadata| {
+            let stream_id = metadata.stream(&path)?.stream_id;
+            metadata.bound_query(stream_id, &writer).map(str::to_owned)
+        }))
+    }
+
     /// The last changes of a partition's ownership, oldest first.
     fn history(&self, py: Python<'_>, partition_id: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
         let partition = args::partition(partition_id)?;

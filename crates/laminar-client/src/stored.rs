@@ -1,0 +1,38 @@
+//! The rows of a record as it is stored: in the record, or in a block.
+
+use arrow_array::RecordBatch;
+use laminar_rpc::proto::{StoredRows, stored_rows};
+use laminar_rpc::{ErrorClass, Failure};
+
+use crate::description::StreamInfo;
+use crate::staging;
+use crate::stream::StreamHandle;
+
+/// All rows of a record, and the bytes they are encoded in.
+pub(crate) async fn rows(
+    stream: &StreamHandle,
+    info: &StreamInfo,
+    ordinal: u32,
+    record: &StoredRows,
+) -> Result<(RecordBatch, u64), Failure> {
+    let lost = |what: &str| {
+        let (path, offset) = (&info.path, record.first_offset);
+        let message = format!("partition {ordinal} of {path}: the record at offset {offset} {what}");
+        Failure::new(ErrorClass::Corruption, message)
+    };
+    let payload = match &record.payload {
+        Some(stored_rows::Payload::Inline(payload)) => payload.clone(),
+        Some(stored_rows::Payload::Pointer(pointer)) => {
+            let session = stream.session();
+            let live = session.live(stream.limit()).await?;
+            staging::fetch(&session.stores(), &live.hello.store_path, pointer).await?
+        }
+        None => return Err(lost("came without its rows")),
+    };
+    let decoded = info.codec().decode(&payload);
+    let batch = decoded.map_err(|failure| lost(&format!("cannot be decoded: {}", failure.message)))?;
+    if batch.num_rows() != record.rows as usize {
+        return Err(lost(&format!("says {} rows and has {}", record.rows, batch.num_rows())));
+    }
+    Ok((batch, payload.len() as u64))
+}
