@@ -11,7 +11,7 @@ import sys
 import typer
 
 import laminar
-from laminar.cli import append, bench, chaos, demo, log, overview, plan, read, stories, streams
+from laminar.cli import append, bench, chaos, demo, jobs, log, overview, plan, read, run, stories, streams
 from laminar.errors import LaminarError
 
 app = typer.Typer(
@@ -48,6 +48,11 @@ app.command("nodes")(overview.nodes)
 app.add_typer(streams.app, name="stream")
 app.command("append")(append.append)
 app.command("read")(read.read)
+app.command("ingest")(jobs.ingest)
+app.command("export")(jobs.export)
+app.command("replay")(jobs.replay)
+app.command("verify")(jobs.verify)
+app.command("run")(run.run)
 app.command("why")(stories.why)
 app.command("resume")(stories.resume)
 app.command("skip")(stories.skip)

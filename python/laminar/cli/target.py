@@ -44,16 +44,17 @@ _ADDRESSES = re.compile(r"[^/,\s]+:\d+(\s*,\s*[^/,\s]+:\d+)*")
 @contextmanager
 def opened(at: str, secret: str | None = None, *, create: bool = False) -> Iterator[laminar.Cluster]:
     """The cluster that ``--at`` names, closed at the end. Only with ``create`` may it make a folder."""
+    check_target(at, create=create)
+    with laminar.connect(at, secret=secret) if is_address(at) else laminar.open(at) as cluster:
+        yield cluster
+
+
+def check_target(at: str, *, create: bool = False) -> None:
+    """Refuse an address at which nobody listens, and, unless one may be made, a folder that is not laminar's."""
     if is_address(at):
         _check_listens(at)
-        cluster = laminar.connect(at, secret=secret)
-    else:
-        folder = Path(at)
-        if not create:
-            _check_there(folder)
-        cluster = laminar.open(folder)
-    with cluster:
-        yield cluster
+    elif not create:
+        _check_there(Path(at))
 
 
 def is_address(at: str) -> bool:
@@ -97,4 +98,4 @@ def confirm(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True)
 
 
-__all__ = ["AT", "JSON", "SECRET", "STREAM", "YES", "confirm", "is_address", "opened"]
+__all__ = ["AT", "JSON", "SECRET", "STREAM", "YES", "check_target", "confirm", "is_address", "opened"]
