@@ -1,4 +1,4 @@
-"""``laminar demo``: the story comes to its end, its count can fail, and nothing is left of it."""
+"""``laminar demo --plain``: the story comes to its end, its count can fail, and nothing is left of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from nodes import wait_until
 
-from laminar.cli import demo, main
+from laminar.cli import demo_plain, main
 from laminar.cli.demo_check import Verdict, check
 
 ROWS: list[dict[str, Any]] = [
@@ -29,7 +29,7 @@ ACKED = [1, 2, 3, 5]
 def _demo(temporary: Path, *args: str) -> subprocess.Popen[str]:
     temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "laminar", "demo", *args],
+        [sys.executable, "-m", "laminar", "demo", "--plain", *args],
         env={**os.environ, "TMPDIR": str(temporary), "NO_COLOR": "1", "COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -101,8 +101,8 @@ def test_demo_whose_count_is_wrong_fails(
     def lose_a_row(acked: list[int], in_doubt: list[int], rows: list[dict[str, Any]]) -> Verdict:
         return check(acked, in_doubt, rows[1:])
 
-    monkeypatch.setattr(demo, "check", lose_a_row)
-    monkeypatch.setattr(sys, "argv", ["laminar", "demo", "--pause", "0"])
+    monkeypatch.setattr(demo_plain, "check", lose_a_row)
+    monkeypatch.setattr(sys, "argv", ["laminar", "demo", "--plain", "--pause", "0"])
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(SystemExit) as ended:
         main()
