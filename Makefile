@@ -14,7 +14,7 @@ ACTIONLINT := v1.7.12
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name '*.proto' -o -name 'Cargo.toml')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python loom soak verify lint fix bench bench-streams bench-peers coverage doc wheel clean
+.PHONY: help demo test test-rust test-python loom soak verify lint fix bench bench-streams bench-peers bench-spark coverage doc wheel clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,12 +36,13 @@ loom: ## Explore every order of the guard's atomic operations
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) cargo test $(CARGO_FLAGS) -p laminar-core --lib loom_tests
 
 # The cases a property is tried with; the seed of a failure is kept by proptest and hypothesis and tried first again.
-soak: $(NATIVE) ## The property tests with a hundred times the cases, and ten minutes of chaos
+soak: $(NATIVE) ## The property tests with a hundred times the cases, ten minutes of chaos, and a Spark query under faults
 	PROPTEST_CASES=25600 cargo test $(CARGO_FLAGS) -p laminar-core -p laminar-aof -p laminar-log --test 'prop_*' --test '*_prop'
 	LAMINAR_SIM_SEEDS=2000 cargo test $(CARGO_FLAGS) -p laminar-raft
 	LAMINAR_CRASH_ROUNDS=5000 cargo test $(CARGO_FLAGS) -p laminar-aof --test crash
 	LAMINAR_CRASH_ROUNDS=1000 cargo test $(CARGO_FLAGS) -p laminar-raft --test replica_crash
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/test_properties.py --timeout 3600
+	LAMINAR_SPARK_SOAK_ROUNDS=20 $(BIN)/python -m pytest tests/spark/test_soak.py --timeout 3600
 	$(BIN)/laminar chaos --seconds 600
 
 verify: lint test doc ## All checks, changing nothing: format, lints, types, tests, docs
@@ -76,6 +77,11 @@ bench-peers: $(NATIVE) ## Measure beside raft-engine, Kafka, SQLite and the bare
 	cargo run $(CARGO_FLAGS) -p laminar-benches --features peers --bin aof-peers
 	cargo run $(CARGO_FLAGS) -p laminar-benches --features peers --bin log-bench
 	$(BIN)/python benches/streams_bench.py --kafka --json target/streams_peers.json
+
+# Delta's PySpark and the jars of Delta and Kafka come into the user's cache folder; what cannot be had is left out.
+bench-spark: $(NATIVE) ## Measure Spark beside Parquet, Delta and Kafka, in one run; draws target/spark_bench.png
+	$(BIN)/pip install --quiet 'pyspark>=4.2' 'pandas<3' matplotlib
+	$(BIN)/python benches/spark_bench.py --json target/spark_bench.json --plot target/spark_bench.png
 
 coverage: $(DEPS) ## Lines covered, at least 80 % in each crate and in Python
 	$(BIN)/python scripts/coverage.py

@@ -113,8 +113,9 @@ def _free_ports(count: int) -> list[int]:
 class Broker:
     """A running broker with its client program. Made by ``broker``."""
 
-    def __init__(self, client: subprocess.Popen[str]) -> None:
+    def __init__(self, client: subprocess.Popen[str], address: str) -> None:
         self._client = client
+        self.address = address
 
     def ask(self, verb: str, **given: Any) -> dict[str, Any]:
         """Run one command of the client program and return its answer."""
@@ -185,15 +186,16 @@ def broker(under: Path) -> Iterator[Broker]:
             )
         processes.append(server)
         _wait_for_port(broker_port, server)
+        address = f"127.0.0.1:{broker_port}"
         client = subprocess.Popen(
-            ["java", "-Xms1g", "-Xmx2g", "-cp", f"{classes}:{libs}/*", "KafkaBench", f"127.0.0.1:{broker_port}"],
+            ["java", "-Xms1g", "-Xmx2g", "-cp", f"{classes}:{libs}/*", "KafkaBench", address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
         processes.append(client)
-        yield Broker(client)
+        yield Broker(client, address)
     finally:
         for process in reversed(processes):
             process.kill()

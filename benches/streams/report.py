@@ -25,6 +25,8 @@ class Budget:
     #: Tells where the limit comes from if it is not simply ``limit``.
     limit_of: Callable[[Mapping[str, float]], float] | None = None
     words: str = ""
+    #: The limit is how far it may lie above the other, in its unit, not how many times the other it may be.
+    above: bool = False
 
     def judge(self, figures: Mapping[str, float]) -> tuple[str, str, bool] | None:
         """The ratio or figure, the budget in words, and whether it is met; ``None`` if something was not measured.
@@ -39,6 +41,9 @@ class Budget:
         if self.other is None:
             met = measured >= limit if self.at_least else measured <= limit
             return (self.words or "alone", f"{sign} {number(limit)}", met)
+        if self.above:
+            over = measured - figures[self.other]
+            return (f"{over:+.0f} to {self.other}", f"{sign} {limit:+g}", over <= limit)
         ratio = measured / figures[self.other]
         met = ratio >= limit if self.at_least else ratio <= limit
         return (f"{ratio:.2f} x {self.other}", f"{sign} {limit:g} x", met)

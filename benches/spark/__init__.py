@@ -1,0 +1,1 @@
+"""What ``spark_bench.py`` is made of."""
