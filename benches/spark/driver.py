@@ -25,8 +25,9 @@ PAYLOAD = (
     "substring(unhex(concat(sha2(cast(value as string), 512), sha2(concat('+', cast(value as string)), 512))), 1, 100)"
 )
 POLL_SECONDS = 0.1
-#: How long a slow task of the takeover stays slow: far more than any budget, and still bounded.
-SLOW_SECONDS = 30.0
+#: How long a task of the takeover is held at most: far more than any budget, and still bounded.
+HELD_SECONDS = 60.0
+HELD_POLL_SECONDS = 0.01
 
 
 class Driver:
@@ -87,13 +88,13 @@ class Driver:
         path: str | None,
         columns: list[str],
         rows: int,
-        slow: dict[str, Any] | None,
+        held: dict[str, Any] | None,
     ) -> dict[str, Any]:
         """Start a query of micro-batches of ``rows`` rows, one after the other without a pause."""
         source = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
         table = source.load()
-        if slow is not None:
-            table = table.mapInArrow(_slow_after(slow["value"], slow["mark"]), table.schema)
+        if held is not None:
+            table = table.mapInArrow(_held_at(held["value"], held["mark"]), table.schema)
         table = table.selectExpr("value as id", f"{PAYLOAD} as payload").selectExpr(*columns)
         begin = time.time()
         self.query = table.writeStream.format(form).options(**options).start(path)
@@ -145,14 +146,16 @@ def _sizes(path: str) -> list[int]:
     return [file.stat().st_size for file in Path(path).glob("*.parquet")]
 
 
-def _slow_after(value: int, mark: str) -> Any:
-    """A step that passes rows on until ``value`` comes, then makes the file ``mark`` and stays in the middle of it."""
+def _held_at(value: int, mark: str) -> Any:
+    """A step that passes rows on until ``value`` comes, makes the file ``mark``, and waits until it is taken away."""
 
     def step(batches: Any) -> Any:
         for batch in batches:
             if batch.num_rows and batch.column("value")[0].as_py() >= value:
                 Path(mark).touch()
-                time.sleep(SLOW_SECONDS)
+                until = time.monotonic() + HELD_SECONDS
+                while Path(mark).exists() and time.monotonic() < until:
+                    time.sleep(HELD_POLL_SECONDS)
             yield batch
 
     return step

@@ -165,7 +165,7 @@ class Streaming:
         driver = self._drivers.get(one.driver)
         checkpoint = self._settings.root / "checkpoints" / f"{number}-{len(one.name)}-{time.monotonic_ns()}"
         place = one.streaming(checkpoint)
-        driver.ask("begin", **place.writing(), rows=MICRO_BATCH_ROWS, slow=None)
+        driver.ask("begin", **place.writing(), rows=MICRO_BATCH_ROWS, held=None)
         got = driver.ask("triggers", warm=WARM_TRIGGERS, count=self._settings.triggers, seconds=TRIGGERS_SECONDS)
         if set(got["rows"]) != {MICRO_BATCH_ROWS}:
             raise ValueError(f"micro-batches had {sorted(set(got['rows']))} rows, not {MICRO_BATCH_ROWS}")
@@ -177,21 +177,32 @@ class Streaming:
         shutil.rmtree(checkpoint, ignore_errors=True)
 
 
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TAKEOVER_TIMEOUT_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ValueError(f"{what} did not come within {TAKEOVER_TIMEOUT_SECONDS:.0f} s")
+        time.sleep(0.01)
+
+
 def takeover(settings: Settings, line: Line, drivers: Drivers, ours: Laminar, number: int) -> None:
-    """A driver in the middle of a slow task is superseded by a second one on the same checkpoint."""
+    """A driver in the middle of a task is superseded by a second one on the same checkpoint.
+
+    The task is held before the sink until the second has claimed, and then goes on: Spark does not take note of a task
+    that has failed while it waits for that task's input, so this is the time that is laminar's.
+    """
     names = ("first", "second") if number % 2 else ("second", "first")
     first, second = (drivers.get(name) for name in names)
-    mark = settings.root / f"slow-{number}"
+    mark = settings.root / f"held-{number}"
     place = ours.streaming(settings.root / "checkpoints" / f"takeover-{number}")
     given: dict[str, Any] = {**place.writing(), "rows": MICRO_BATCH_ROWS}
-    first.ask("begin", **given, slow={"value": 3 * MICRO_BATCH_ROWS, "mark": str(mark)})
-    deadline = time.monotonic() + TAKEOVER_TIMEOUT_SECONDS
-    while not mark.exists():
-        if time.monotonic() > deadline:
-            raise ValueError(f"no slow task after {TAKEOVER_TIMEOUT_SECONDS:.0f} s")
-        time.sleep(0.05)
+    first.ask("begin", **given, held={"value": 3 * MICRO_BATCH_ROWS, "mark": str(mark)})
+    _wait(mark.exists, "a task that is held")
     first.tell("refused", seconds=TAKEOVER_TIMEOUT_SECONDS)
-    started = second.ask("begin", **given, slow=None)["begin"]
+    before = ours.claimed(place)
+    started = second.ask("begin", **given, held=None)["begin"]
+    _wait(lambda: ours.claimed(place) > before, "the second's claim")
+    mark.unlink()
     refused = first.answer("refused")
     second.ask("triggers", warm=0, count=5, seconds=TRIGGERS_SECONDS)
     if "StaleEpochError" not in refused["why"]:
