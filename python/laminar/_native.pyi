@@ -41,6 +41,7 @@ __all__ = [
     "PartitionGuardSet",
     "Reader",
     "Stream",
+    "TaskWriter",
     "Writer",
     "WriterBatch",
     "WriterGuards",

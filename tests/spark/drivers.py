@@ -27,6 +27,8 @@ TESTS = Path(__file__).parent.parent
 PACKAGES = Path(laminar.__file__).parent.parent
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 MASTER = "local-cluster[2,1,1024]"
+#: Of a driver that is killed or stopped: one executor will do, and a JVM less starts sooner.
+OWN_MASTER = "local-cluster[1,2,1024]"
 
 
 def python_path() -> str:
@@ -84,7 +86,7 @@ class Driver:
         for place in holds:
             self.control.hold(place)
         self._log = (folder / f"{name}.log").open("w")
-        given = {"master": MASTER, "control": str(self.control.folder), **arguments}
+        given = {"master": OWN_MASTER, "control": str(self.control.folder), **arguments}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "spark.driver", json.dumps(given)],
             stdout=subprocess.PIPE,
