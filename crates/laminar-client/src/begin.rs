@@ -2,7 +2,7 @@
 
 use laminar_rpc::Failure;
 use laminar_rpc::proto::{
-    Batch, BeginBatchRequest, CheckRunRequest, HeldPartition, LastBatchRequest, RequestId,
+    Batch, BeginBatchRequest, CheckRunRequest, LastBatchRequest, PartitionEpoch, RequestId,
 };
 
 use crate::chance;
@@ -107,7 +107,7 @@ impl StreamHandle {
     ) -> Result<(), Failure> {
         let (info, limit) = (self.info(), self.limit());
         let held =
-            epochs.iter().map(|held| HeldPartition { partition_id: held.partition_id, epoch: held.epoch });
+            epochs.iter().map(|held| PartitionEpoch { partition_id: held.partition_id, epoch: held.epoch });
         let request = CheckRunRequest {
             stream_id: info.stream_id,
             node_id,

@@ -362,7 +362,7 @@ impl Stream {
     ) -> PyResult<Bound<'py, PyAny>> {
         let messages = task::messages(messages)?;
         let epochs = epochs.map(task::epochs).transpose()?.unwrap_or_default();
-        let batch = task::batch(query, batch)?;
+        let batch = batches::named(query, batch)?;
         let commit = Commit { batch, node_id, epochs, overwrite, record_empty };
         let handle = self.handle(py, timeout)?;
         let appended = block_on(py, async move { handle.commit_batch(&messages, &commit).await })?;

@@ -78,17 +78,3 @@ pub(crate) fn epochs(values: &Bound<'_, PyAny>) -> PyResult<BTreeMap<u32, u64>> 
     })?;
     Ok(epochs.into_iter().collect())
 }
-
-/// Query and number of a batch: both or neither.
-pub(crate) fn batch(
-    query: Option<&Bound<'_, PyAny>>,
-    batch: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Option<(String, u64)>> {
-    match (query, batch) {
-        (None, None) => Ok(None),
-        (Some(query), Some(batch)) => {
-            Ok(Some((args::text(query, "query")?, args::number(batch, "batch", 0, u64::MAX)?)))
-        }
-        _ => Err(invalid("query and batch belong together; name both, or neither".to_owned())),
-    }
-}
