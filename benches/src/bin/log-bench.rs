@@ -233,7 +233,7 @@ async fn cold_p99(replica: &Replica, payloads: &Arc<Payloads>, hot: bool) -> f64
         .collect();
     let mut times = Vec::new();
     let next = AtomicU64::new(0);
-    for _ in 0..3000 {
+    for _ in 0..20_000 {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let record = append(10 + (number * 7 % 990) as u32, one(payloads, number));
         let begun = Instant::now();

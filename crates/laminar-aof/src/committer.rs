@@ -4,7 +4,7 @@
 //!  append ---> Log (pending) ---> Lane::Synced      write all, sync all, tell all   thread laminar-aof-sync
 //!                            `--> Lane::Background  write all; sync once a while    thread laminar-aof-behind
 //!                                       |
-//!                                       `---> Housekeeper  next segment, trailers, removal   laminar-aof-files
+//!                                       `---> Housekeeper  next segment, early syncs, trailers, removal   laminar-aof-files
 //! ```
 //!
 //! Instead of the thread, a caller that waits may run a round itself: alone, it is faster without a change of threads.

@@ -1,4 +1,4 @@
-//! Work on files that no append waits for: the next segment, trailers, removal.
+//! Work on files that no append waits for: the next segment, early syncs, trailers, removal.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::log::Log;
 use crate::segment::{Segment, SegmentExtent};
 
-/// Something to do, in order, once what it depends on is synced.
+/// Something to do, in order; but for the first two, once what it depends on is synced.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Make the next segment ready.
     Prepare { capacity: u64 },
+    /// Sync what was written of a segment so far.
+    Flush { segment: Arc<Segment> },
     /// Write index and trailer of a segment that is left behind, when the log began at `start`.
     Seal { segment: Arc<Segment>, extent: SegmentExtent, start: u64 },
     /// Remove the file of a segment, or keep it to be used again.

@@ -26,6 +26,8 @@ use crate::ticket::Completion;
 
 /// A larger group is written as several: it would not stay in the processor's cache between encoding and writing.
 const GROUP_BYTES_MAX: usize = 1 << 20;
+/// After so many bytes they are synced on the side, so that the sync at the end has little left to wait for.
+const FLUSH_BYTES: u64 = 8 << 20;
 
 #[derive(Default)]
 pub(crate) struct Writer {
@@ -51,6 +53,8 @@ struct Active {
     extent: SegmentExtent,
     /// Bytes that are known to be on disk.
     synced: u64,
+    /// Bytes that are being synced on the side.
+    flushed: u64,
     /// Whether a group says so yet.
     marked: bool,
     /// The group that raised the mark, while it is the last one and not synced.
@@ -68,6 +72,7 @@ impl Active {
             file: Some(opened.file),
             extent,
             synced: DATA_START,
+            flushed: DATA_START,
             marked: true,
             unsynced_mark: None,
             next_index_at: 0,
@@ -319,6 +324,10 @@ impl Writer {
         active.extent.data_end = group.end();
         active.marked = true;
         active.unsynced_mark = None;
+        if active.extent.data_end - active.flushed.max(active.synced) >= FLUSH_BYTES {
+            active.flushed = active.extent.data_end;
+            log.submit_jobs(&mut vec![Job::Flush { segment: Arc::clone(&active.segment) }]);
+        }
         Ok(())
     }
 

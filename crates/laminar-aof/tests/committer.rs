@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use laminar_aof::fs::{Fault, MemoryFileSystem};
+use laminar_aof::fs::{Fault, MemoryFileSystem, Survival};
 use laminar_aof::{Aof, AofConfig, AofError, Committer, CommitterConfig, Durability, FileOperation};
 use laminar_core::error::ErrorKind;
 
@@ -332,4 +332,28 @@ fn syncs_that_appends_wait_for_are_told() {
     let (log, _) = Aof::open(&committer, "/log".as_ref(), AofConfig::default()).unwrap();
     log.append_and_wait(vec!["a".into()], Duration::from_secs(30)).unwrap();
     assert!(tells.try_recv().is_ok());
+}
+
+#[test]
+fn much_in_the_background_is_synced_on_the_side_and_a_failure_of_that_stops_the_log() {
+    let fs = MemoryFileSystem::new();
+    let committer = Committer::manual(CommitterConfig::default(), Arc::new(fs.clone())).unwrap();
+    let config =
+        AofConfig { durability: Durability::Background, segment_bytes_min: 64 << 20, ..AofConfig::default() };
+    let log = open(&committer, "one", config);
+    let nine_megabytes = || log.append(vec![Bytes::from(vec![7; 1 << 20]); 9]).unwrap();
+    let early = nine_megabytes();
+    committer.step();
+    // On its way, and nobody is told before the log's own sync.
+    assert!(early.outcome().is_none() && log.synced() == 0);
+    assert_eq!(fs.unsynced().iter().filter(|left| matches!(left, Survival::Page(..))).count(), 0);
+    early.wait(LONG).unwrap();
+    assert_eq!(log.synced(), 9);
+    fs.on_call(|call| (call.operation == FileOperation::Sync).then_some(Fault::Fail(io::ErrorKind::Other)));
+    let lost = nine_megabytes();
+    committer.step();
+    fs.heal();
+    let error = lost.wait(LONG).unwrap_err();
+    assert!(matches!(error, AofError::Failed { synced: 9, .. }), "{error}");
+    assert!(log.failure().is_some());
 }

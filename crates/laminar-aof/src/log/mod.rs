@@ -454,6 +454,7 @@ impl Log {
     pub(crate) fn do_job(&self, job: Job) {
         let done = match job {
             Job::Prepare { capacity } => self.prepare(capacity),
+            Job::Flush { segment } => self.flush(&segment),
             Job::Seal { segment, extent, start } => {
                 self.file(&segment).and_then(|file| segment.seal(&file, extent, start))
             }
@@ -462,6 +463,18 @@ impl Log {
         if done.is_err() {
             self.shared.stats.housekeeping_failed();
         }
+    }
+
+    /// Syncs what was written of a segment so far, and tells nobody: that is up to the writer's own sync.
+    ///
+    /// Through a handle of its own, because the kernel tells each handle once that bytes were lost, and the writer must
+    /// not acknowledge what this one lost.
+    fn flush(&self, segment: &Segment) -> Result<(), AofError> {
+        let flushed = segment.open(&self.folder, true)?.sync();
+        if let Err(error) = &flushed {
+            self.fail(&mut self.writer(), error.clone());
+        }
+        flushed
     }
 
     fn prepare(&self, capacity: u64) -> Result<(), AofError> {
