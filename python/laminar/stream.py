@@ -36,7 +36,7 @@ UNCHANGED = _Unchanged.UNCHANGED
 class Retention:
     """How long the rows of a partition are kept: up to an age, up to a size, or for ever if neither is given.
 
-    Rows that were appended together go together. A size is counted in whole segments of the partition's log.
+    Rows that were appended together go together. A size counts the rows as they were written, wherever they are.
     """
 
     age: timedelta | None = None

@@ -3,7 +3,7 @@
 use laminar_core::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId};
 use laminar_core::metadata::StreamMachine;
 use laminar_log::dispatcher::ClientId;
-use laminar_log::entry::{Append, Change, Entry, PartitionRecord, Record, TrimTo};
+use laminar_log::entry::{Change, Entry, PartitionRecord, Record, TrimTo};
 use laminar_log::partition_log::PartitionLogStore;
 use laminar_log::verdict::Verdict;
 use laminar_log::{LogError, PartitionLogIndex, PartitionStatus};
@@ -214,12 +214,4 @@ fn find(
         time_offset = log.header(found)?.first_offset.max(start).min(end);
     }
     Ok((start, end, time_offset))
-}
-
-/// How many rows a record adds.
-pub(super) fn rows_of(change: &Change) -> u32 {
-    match change {
-        Change::Append(Append { rows, .. }) => *rows,
-        _ => 0,
-    }
 }

@@ -18,6 +18,7 @@ mod open;
 pub(crate) mod queries;
 mod read;
 mod retention;
+mod row_sizes;
 mod stages;
 mod status;
 mod streams;

@@ -2,6 +2,8 @@
 //!
 //! The clock only decides when a trim is proposed. What it trims is a record in the log, the same on every replica.
 
+use std::collections::BTreeMap;
+
 use laminar_core::ids::PartitionId;
 use laminar_core::metadata::Retention;
 use laminar_log::entry::{Change, Entry, PartitionRecord, Record, TrimTo};
@@ -10,27 +12,26 @@ use laminar_log::{LogError, PartitionStatus};
 use laminar_rpc::Failure;
 
 use super::Node;
-use super::keyed::rows_of;
+use super::row_sizes::RowSizes;
 use crate::clock::wall_ms;
 use crate::error::of_log;
 
 /// Looks again and again, until the node stops.
 pub(super) async fn keep(node: Node) {
     let interval = node.inner.config.retention_interval;
+    let mut sizes = BTreeMap::new();
     loop {
         tokio::select! {
             () = node.stopped() => return,
             () = tokio::time::sleep(interval) => {}
         }
-        if let Err(failure) = node.trim_old_rows().await {
-            tracing::warn!(%failure, "rows beyond their retention are still there; it is tried again");
-        }
+        node.trim_old_rows(&mut sizes).await;
     }
 }
 
 impl Node {
     /// Trims what is beyond its retention.
-    pub(crate) async fn trim_old_rows(&self) -> Result<(), Failure> {
+    async fn trim_old_rows(&self, sizes: &mut BTreeMap<PartitionId, RowSizes>) {
         let bounded: Vec<(PartitionId, Retention)> = self.inner.metadata.read_local(|metadata| {
             let bounded = metadata.streams("").filter(|stream| stream.retention != Retention::default());
             let ids = |stream: &laminar_core::metadata::StreamDescriptor| {
@@ -38,33 +39,50 @@ impl Node {
             };
             bounded.flat_map(|stream| ids(stream).into_iter().map(|id| (id, stream.retention))).collect()
         });
+        let mut before = std::mem::take(sizes);
         for (id, retention) in bounded {
-            self.trim_partition(id, retention).await?;
+            let counted = before.remove(&id).unwrap_or_default();
+            match self.trim_partition(id, retention, counted).await {
+                Ok(counted) => drop(sizes.insert(id, counted)),
+                // Its records are counted anew, and the other partitions go on.
+                Err(failure) if !self.is_stopping() => {
+                    tracing::warn!(%failure, partition = id.0, "rows beyond their retention are still there; it is tried again");
+                }
+                Err(_) => return,
+            }
         }
-        Ok(())
     }
 
-    async fn trim_partition(&self, partition: PartitionId, retention: Retention) -> Result<(), Failure> {
+    /// Trims one partition; returns the count that goes on.
+    async fn trim_partition(
+        &self,
+        partition: PartitionId,
+        retention: Retention,
+        mut sizes: RowSizes,
+    ) -> Result<RowSizes, Failure> {
         let machine = self.machine()?;
         let (Some(status), Some(log)) = (machine.status(partition), machine.partition_log(partition)) else {
-            return Ok(());
+            return Ok(sizes);
         };
         if status.start_offset == status.next_offset {
-            return Ok(());
+            return Ok(sizes);
         }
         let (owner, epoch, start) = (status.owner, status.epoch, status.start_offset);
-        let keep_from = tokio::task::spawn_blocking(move || keep_from(&log, &status, retention, wall_ms()))
+        let looked = tokio::task::spawn_blocking(move || {
+            keep_from(&log, &status, retention, wall_ms(), &mut sizes).map(|from| (from, sizes))
+        });
+        let (keep_from, sizes) = looked
             .await
             .map_err(|_| Failure::internal("looking for old rows ended unexpectedly; report it"))?
             .map_err(|error| of_log(&error))?;
         if keep_from <= start {
-            return Ok(());
+            return Ok(sizes);
         }
         let change = Change::Trim(TrimTo::Offset(keep_from));
         let record = Record::Partition(PartitionRecord { partition, owner, epoch, change });
         // A new owner in between has it refused; the next round names the new epoch.
         self.propose(Entry { records: vec![record], ..Entry::default() }, 0).await?;
-        Ok(())
+        Ok(sizes)
     }
 }
 
@@ -74,6 +92,7 @@ fn keep_from(
     status: &PartitionStatus,
     retention: Retention,
     now_ms: u64,
+    sizes: &mut RowSizes,
 ) -> Result<u64, LogError> {
     let mut from = status.start_offset;
     if let Some(age_ms) = retention.age_ms {
@@ -83,17 +102,7 @@ fn keep_from(
         });
     }
     if let Some(bytes_max) = retention.bytes {
-        // Segments are what takes room on the disk, so they are what is counted.
-        let segments = log.segments();
-        let mut bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
-        for segment in &segments[..segments.len().saturating_sub(1)] {
-            if bytes <= bytes_max {
-                break;
-            }
-            bytes -= segment.bytes;
-            let last = log.record(laminar_log::PartitionLogIndex(segment.end.saturating_sub(1)))?;
-            from = from.max(last.first_offset + u64::from(rows_of(&last.record.change)));
-        }
+        from = from.max(sizes.keep_from(log, from, bytes_max)?);
     }
     Ok(from)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use laminar_core::ids::PartitionId;
 use laminar_log::dispatcher::ClientId;
 use laminar_log::entry::{Append, BlockId, Change, Entry, Payload, Record};
+use laminar_log::partition_log::PartitionLogStore;
 use laminar_log::verdict::Verdict;
 use laminar_log::{LogError, SegmentedStateMachine};
 use laminar_rpc::Failure;
@@ -46,12 +47,13 @@ impl Node {
             (wall_ms(), u64::try_from(self.inner.config.stage_age.as_millis()).unwrap_or(u64::MAX));
         let blocks = self.inner.store.list().await.map_err(failed)?;
         let old = blocks.into_iter().filter(|block| block.age_ms(now_ms) >= age_ms);
-        let mut unnamed: BTreeMap<BlockId, String> =
-            old.take(BLOCKS_MAX).map(|block| (BlockId(block.id.0), block.path)).collect();
-        if unnamed.is_empty() {
+        let old: BTreeMap<BlockId, String> = old.map(|block| (BlockId(block.id.0), block.path)).collect();
+        if old.is_empty() {
             return Ok(0);
         }
-        unnamed = self.without_named(unnamed).await?;
+        // The others have their turn in the next round.
+        let unnamed: BTreeMap<BlockId, String> =
+            self.without_named(old).await?.into_iter().take(BLOCKS_MAX).collect();
         if unnamed.is_empty() {
             return Ok(0);
         }
@@ -69,7 +71,7 @@ impl Node {
         Ok(unnamed.len())
     }
 
-    /// Takes out the blocks that a stored record names.
+    /// Takes out the blocks that a stored record names. Fails if that cannot be known of any partition.
     async fn without_named(
         &self,
         blocks: BTreeMap<BlockId, String>,
@@ -80,12 +82,11 @@ impl Node {
             for partition in machine.partition_ids() {
                 take_out_named(&machine, partition, &mut blocks)?;
             }
-            Ok::<_, LogError>(blocks)
+            Ok(blocks)
         });
-        let looked = looked
+        looked
             .await
-            .map_err(|_| Failure::internal("looking through records ended unexpectedly; report it"))?;
-        looked.map_err(|error| of_log(&error))
+            .map_err(|_| Failure::internal("looking through records ended unexpectedly; report it"))?
     }
 }
 
@@ -93,8 +94,24 @@ fn take_out_named(
     machine: &SegmentedStateMachine,
     partition: PartitionId,
     blocks: &mut BTreeMap<BlockId, String>,
+) -> Result<(), Failure> {
+    // One that was destroyed meanwhile names nothing.
+    let Some(status) = machine.status(partition) else { return Ok(()) };
+    // A log that could not be opened, or lacks what was applied, would be taken to name nothing.
+    let whole = status.stored_end > status.applied && !status.repairing;
+    let Some(log) = machine.partition_log(partition).filter(|_| whole) else {
+        return Err(Failure::unavailable(format!(
+            "partition {partition}: its own log is not whole, so the blocks that it names are not known; none is deleted until \
+             it is repaired"
+        )));
+    };
+    take_out_named_by(&log, blocks).map_err(|error| of_log(&error))
+}
+
+fn take_out_named_by(
+    log: &PartitionLogStore,
+    blocks: &mut BTreeMap<BlockId, String>,
 ) -> Result<(), LogError> {
-    let Some(log) = machine.partition_log(partition) else { return Ok(()) };
     // Nothing that is read goes away meanwhile.
     let _pin = log.pin(log.first())?;
     let mut reader = log.reader(log.first());
