@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import laminar
-from laminar import InvalidError, StaleEpochError, _native
+from laminar import InvalidError, NotOwnedError, StaleEpochError, _native
 
 FIRST, SECOND = uuid.UUID(int=1).hex, uuid.UUID(int=2).hex
 
@@ -142,3 +142,39 @@ def test_a_check_takes_query_and_batch_together_and_epochs_as_triples(stream: la
         stream._native.check_run(0, [], query="q")
     with pytest.raises(InvalidError, match="has 2 parts"):
         stream._native.check_run(0, [(0, 1)])  # type: ignore[list-item]
+
+
+def test_a_job_that_is_not_bound_leaves_the_name_to_others(stream: laminar.Stream) -> None:
+    assert _begin(stream, FIRST, 0)["node_id"] > 0
+    stream._native.commit_batch([], query="q", batch=0, record_empty=True, **_held(stream, FIRST))
+    job = _begin(stream, SECOND, 0, query="load", unbound=True)
+    stream._native.commit_batch(
+        [], query="load", batch=0, record_empty=True, **_held(stream, SECOND, "load", unbound=True)
+    )
+    stream._native.release_run(job["node_id"])
+    # The name still belongs to the query, and to no other.
+    with pytest.raises(InvalidError, match="adoptQuery=true"):
+        _begin(stream, uuid.uuid4().hex, 0, query="another")
+    assert _begin(stream, uuid.uuid4().hex, 1)["node_id"] > 0
+
+
+def test_a_run_gives_back_what_it_holds_by_its_own_id(stream: laminar.Stream) -> None:
+    _begin(stream, FIRST, 0)
+    with pytest.raises(NotOwnedError):
+        stream.append_bytes(0, [b"row"])
+    # A run that nobody knows, and one that lost the stream, take nothing from the one that has it.
+    stream._native.release_begun(uuid.uuid4().hex)
+    _begin(stream, SECOND, 0)
+    stream._native.release_begun(FIRST)
+    with pytest.raises(NotOwnedError):
+        stream.append_bytes(0, [b"row"])
+    stream._native.release_begun(SECOND)
+    stream._native.release_begun(SECOND)
+    stream.append_bytes(0, [b"row"])
+    with pytest.raises(StaleEpochError):
+        _begin(stream, SECOND, 0)
+
+
+def _held(stream: laminar.Stream, run: str, query: str = "q", **how: Any) -> dict[str, Any]:
+    held = _begin(stream, run, 0, query, **how)
+    return {"node_id": held["node_id"], "epochs": held["epochs"]}

@@ -746,6 +746,7 @@ class Stream:
         batch: int,
         *,
         adopt_query: bool = False,
+        unbound: bool = False,
         host: str | None = None,
         pid: int | None = None,
         timeout: float | None = None,
@@ -763,6 +764,8 @@ class Stream:
         """Raise as a write would if a run has lost one of its partitions. ``epochs`` are those of ``begin_batch``."""
     def last_batch(self, query: str, timeout: float | None = None) -> int | None:
         """The last committed batch of a query on this stream."""
+    def release_begun(self, run: str, timeout: float | None = None) -> None:
+        """Give back what a run holds of this stream, by the id that it began its batches with."""
     def release_run(self, node_id: int, timeout: float | None = None) -> None:
         """Give back what a run holds."""
 

@@ -188,6 +188,17 @@ def test_replay_derives_a_stream_and_a_second_run_adds_what_is_new(
     assert ids(derived) == list(range(0, 110, 2))
 
 
+def test_replay_that_writes_no_row_gives_the_stream_back(
+    spark: SparkSession, endpoint: str, stream: laminar.Stream, tmp_path: Path
+) -> None:
+    stream.append(rows(0, 20))
+    checkpoint = str(tmp_path / "checkpoint")
+    sql = "select * from input where id < 0"
+    replay("/a", "/b", endpoint=endpoint, checkpoint=checkpoint, sql=sql, create=Create(), spark=spark)
+    derived = stream.cluster.stream("/b")
+    assert derived.append(rows(0, 1)).rows == 1
+
+
 def test_replay_begins_where_it_is_told(
     spark: SparkSession, endpoint: str, stream: laminar.Stream, tmp_path: Path
 ) -> None:

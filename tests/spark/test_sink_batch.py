@@ -95,6 +95,28 @@ def test_a_version_lands_once_and_never_goes_back(spark: SparkSession, endpoint:
     check(endpoint, range(60))
 
 
+def test_a_version_without_rows_is_done_too(spark: SparkSession, endpoint: str) -> None:
+    create(endpoint)
+    save(frame_of(spark, range(10)).where("id < 0"), endpoint, txnAppId="nightly", txnVersion="3")
+    save(frame_of(spark, range(10)), endpoint, txnAppId="nightly", txnVersion="3")
+    check(endpoint, [])
+    assert "is below 3" in refused(
+        lambda: save(frame_of(spark, range(10)), endpoint, txnAppId="nightly", txnVersion="2")
+    )
+
+
+def test_jobs_of_one_writer_have_transactions_of_their_own(spark: SparkSession, endpoint: str) -> None:
+    create(endpoint)
+    for begin, app in ((0, "batch"), (10, "load-01-31"), (20, "load-02-01")):
+        for _ in range(2):
+            save(frame_of(spark, range(begin, begin + 10)), endpoint, writer="nightly", txnAppId=app, txnVersion="0")
+    for begin in (30, 40):
+        save(frame_of(spark, range(begin, begin + 10)), endpoint, writer="nightly")
+    with laminar.connect(Path(endpoint)) as db:
+        db.stream(STREAM).append(table([50]))
+    check(endpoint, range(51))
+
+
 def test_a_version_needs_both_options(spark: SparkSession, endpoint: str) -> None:
     create(endpoint)
     text = refused(lambda: save(frame_of(spark, range(1)), endpoint, txnAppId="nightly"))

@@ -2,7 +2,7 @@
 
 use laminar_rpc::Failure;
 use laminar_rpc::proto::{
-    Batch, BeginBatchRequest, CheckRunRequest, LastBatchRequest, PartitionEpoch, RequestId,
+    Batch, BeginBatchRequest, CheckRunRequest, LastBatchRequest, PartitionEpoch, ReleaseRequest, RequestId,
 };
 
 use crate::chance;
@@ -23,6 +23,8 @@ pub struct NewBatch {
     pub number: u64,
     /// The writer may belong to another query, and belongs to this one then.
     pub adopt_query: bool,
+    /// The writer's name stays free for other queries, as batch jobs want it.
+    pub unbound: bool,
     /// The machine that `why` shows; this one if none is named.
     pub host: Option<String>,
     /// The process that `why` shows; this one if none is named.
@@ -65,9 +67,10 @@ impl StreamHandle {
         let request = BeginBatchRequest {
             stream_id: info.stream_id,
             writer: batch.writer.clone(),
-            run: Some(RequestId { high: (batch.run >> 64) as u64, low: batch.run as u64 }),
+            run: Some(run_id(batch.run)),
             batch: Some(Batch { query: batch.query.clone(), number: batch.number }),
             adopt_query: batch.adopt_query,
+            unbound: batch.unbound,
             host: batch.host.clone().unwrap_or_else(chance::host),
             pid: batch.pid.unwrap_or_else(std::process::id),
             timeout_ms: 0,
@@ -146,7 +149,25 @@ impl StreamHandle {
         if node_id == 0 {
             return Ok(());
         }
-        let released = run::release(self.session(), node_id, self.limit()).await;
+        self.release(ReleaseRequest { node_id, ..Default::default() }).await
+    }
+
+    /// Gives back what a run holds of this stream, by the id that it began its batches with. One that never claimed, or
+    /// has lost everything, has nothing to give.
+    ///
+    /// # Errors
+    /// Unavailable.
+    pub async fn release_begun(&self, run: u128) -> Result<(), Failure> {
+        let stream_id = self.info().stream_id;
+        self.release(ReleaseRequest { run: Some(run_id(run)), stream_id, ..Default::default() }).await
+    }
+
+    async fn release(&self, request: ReleaseRequest) -> Result<(), Failure> {
+        let released = run::release(self.session(), request, self.limit()).await;
         released.map_err(|failure| self.info().name(failure))
     }
+}
+
+fn run_id(run: u128) -> RequestId {
+    RequestId { high: (run >> 64) as u64, low: run as u64 }
 }

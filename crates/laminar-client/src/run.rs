@@ -74,7 +74,7 @@ impl Run {
         };
         if let Err(failure) = run.claim(&info, partition_ids, limit).await {
             // A registration that owns nothing is only in the way.
-            release(&session, node_id, Limit::of(RELEASE_TIMEOUT)).await.ok();
+            release(&session, of_node(node_id), Limit::of(RELEASE_TIMEOUT)).await.ok();
             return Err(failure);
         }
         let run = Arc::new(run);
@@ -247,7 +247,7 @@ impl Run {
         if self.process != std::process::id() || self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        release(self.stream.session(), self.node_id(), limit).await
+        release(self.stream.session(), of_node(self.node_id()), limit).await
     }
 
     /// Gives the partitions back when nobody waits for it.
@@ -263,10 +263,14 @@ impl Run {
     }
 }
 
-pub(crate) async fn release(session: &Session, node_id: u64, limit: Limit) -> Result<(), Failure> {
-    let request = chance::request_id()?;
+fn of_node(node_id: u64) -> ReleaseRequest {
+    ReleaseRequest { node_id, ..Default::default() }
+}
+
+pub(crate) async fn release(session: &Session, request: ReleaseRequest, limit: Limit) -> Result<(), Failure> {
+    let request = ReleaseRequest { request: Some(chance::request_id()?), ..request };
     let released = session.call(limit, Repeat::Safe, |live| {
-        let message = ReleaseRequest { node_id, request: Some(request) };
+        let message = request;
         async move { live.transport.release(message, limit.deadline).await }
     });
     released.await.map(drop)

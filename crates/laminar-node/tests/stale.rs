@@ -163,7 +163,7 @@ async fn each_changing_call_of_a_superseded_run_is_refused() {
     let before = node.metadata(Request::new(proto::MetadataRequest::default())).await.unwrap().into_inner();
 
     // A release of a run that owns nothing any more takes nothing from the one that does.
-    node.release(Request::new(proto::ReleaseRequest { node_id: *run, request: None })).await.unwrap();
+    node.release(Request::new(proto::ReleaseRequest { node_id: *run, ..Default::default() })).await.unwrap();
     let after = node.metadata(Request::new(proto::MetadataRequest::default())).await.unwrap().into_inner();
     let owner = |answer: &proto::MetadataResponse| {
         let metadata = laminar_core::metadata::DeltaMetadata::restore(&answer.snapshot).unwrap();
@@ -208,7 +208,7 @@ async fn each_changing_call_on_a_stream_that_was_replaced_is_refused() {
     let drop_it =
         proto::DropStreamRequest { path: "/shop/orders".to_owned(), stream_id: *stream_id, request: None };
     refused("DropStream", node.drop_stream(Request::new(drop_it)).await);
-    node.release(Request::new(proto::ReleaseRequest { node_id: *run, request: None })).await.unwrap();
+    node.release(Request::new(proto::ReleaseRequest { node_id: *run, ..Default::default() })).await.unwrap();
 
     assert_eq!(again.refresh().await.unwrap().partition_count(), 1);
     assert_eq!(read_ids(&again).await, (100..105).collect::<Vec<_>>());

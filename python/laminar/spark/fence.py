@@ -72,9 +72,10 @@ class Fenced:
         # The function runs in the driver's own process.
         driver = Driver(socket.gethostname(), os.getpid())
         run = begin(stream, self._name, of, driver, adopt_query=self._adopt_query)
+        if run.node_id:
+            self._held = run
         if run.committed:
             return
-        self._held = run
         self._fn(frame, batch, self._transaction(run, of))
         native = stream._native
         native.check_run(run.node_id, run.epochs, query=of.query, batch=of.batch)

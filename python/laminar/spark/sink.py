@@ -30,20 +30,18 @@ if TYPE_CHECKING:
 
     from laminar.spark.options import Place, SinkOptions
 
-# What the claim of a batch job is for if no txnAppId names it. Nothing is ever recorded under this name, so it neither
-# keeps others from the writer's name nor takes it from a streaming query that has written.
-_UNNAMED_QUERY = "batch"
-
 
 def on_executor(place: Place, stream_id: int) -> Stream:
     """The stream that the driver saw, for tasks: they are clients, and never open a folder."""
     return Stream(clients.worker(place.endpoint, secret=place.secret), place.stream, stream_id)
 
 
-def begin(stream: Stream, writer: str, of: MicroBatch, driver: Driver, *, adopt_query: bool) -> Run:
-    """Claim the stream for a batch of a query, or go on holding it."""
+def begin(  # noqa: PLR0913 - who, for what, and on which terms
+    stream: Stream, writer: str, of: MicroBatch, driver: Driver, *, adopt_query: bool = False, unbound: bool = False
+) -> Run:
+    """Claim the stream for a batch of a query, or go on holding it. Unbound, the writer's name stays free."""
     answer = stream._native.begin_batch(
-        writer, of.run, of.query, of.batch, adopt_query=adopt_query, host=driver.host, pid=driver.pid
+        writer, of.run, of.query, of.batch, adopt_query=adopt_query, unbound=unbound, host=driver.host, pid=driver.pid
     )
     return Run(answer["node_id"], tuple(map(tuple, answer["epochs"])), answer["committed"])
 
@@ -95,9 +93,10 @@ class BatchWriter(DataSourceArrowWriter):
     def _begun(self, stream: Stream) -> Run:
         if self._options.writer is None:
             return Run(0, (), committed=self._is_committed(stream))
-        query, batch = self._txn or (_UNNAMED_QUERY, 0)
-        of = MicroBatch(query, batch, run=uuid.uuid4().hex)
-        return begin(stream, self._options.writer, of, Driver.here(), adopt_query=self._options.adopt_query)
+        run = uuid.uuid4().hex
+        # Without a txnAppId nothing is recorded, and a name that nobody else has keeps it from being taken for done.
+        query, batch = self._txn or (f"batch-{run}", 0)
+        return begin(stream, self._options.writer, MicroBatch(query, batch, run), Driver.here(), unbound=True)
 
     def _is_committed(self, stream: Stream) -> bool:
         if self._txn is None:
@@ -130,9 +129,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make what all tasks staged readable, in one entry."""
-        if self._run.committed:
-            return
         stream = open_stream(self._options.place)
+        if self._run.committed:
+            self._release(stream)
+            return
         query, version = self._txn or (None, None)
         stream._native.commit_batch(
             [task.staged for task in task_messages(messages)],
@@ -141,8 +141,8 @@ class BatchWriter(DataSourceArrowWriter):
             node_id=self._run.node_id,
             epochs=self._run.epochs,
             overwrite=self._overwrite,
-            # A version is done also if it had no rows. Managed, there is no run to record it under.
-            record_empty=query is not None and self._run.node_id != 0,
+            # A version is done also if it had no rows.
+            record_empty=query is not None,
         )
         self._release(stream)
 

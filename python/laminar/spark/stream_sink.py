@@ -67,7 +67,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._check_order(stream, batchId)
             return
         of, run = self._agreed(tasks, batchId)
-        if run.committed:
+        if run is None:
             return
         if not any(task.rows for task in tasks):
             # Nothing is recorded, so nothing would be refused: a run that is over must fail all the same.
@@ -97,11 +97,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 limit=last,
             )
 
-    def _agreed(self, tasks: Sequence[TaskMessage], batch: int) -> tuple[MicroBatch, Run]:
-        """What all tasks say. They ran in one job, so a difference means that the stream changed meanwhile."""
+    def _agreed(self, tasks: Sequence[TaskMessage], batch: int) -> tuple[MicroBatch, Run | None]:
+        """What all tasks say; no run if the batch is committed, which only a task that began late may know.
+
+        They ran in one job, so any other difference means that the stream changed meanwhile.
+        """
         of, run = tasks[0].of, tasks[0].run
         if of is None or of.batch != batch or any(task.of != of for task in tasks):
             raise InternalError(f"batch {batch}: its tasks worked for {sorted({str(task.of) for task in tasks})}")
+        if any(task.run.committed for task in tasks):
+            return of, None
         if any(task.run != run for task in tasks):
             raise InvalidError(
                 f"stream {self._options.place.stream}: the tasks of batch {batch} hold different epochs, so partitions "

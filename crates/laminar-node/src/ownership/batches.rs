@@ -24,6 +24,9 @@
 //! A run is found by its tag, because the table of answered requests forgets. It claims once: the batch of changes that
 //! takes the partitions moves its registration from joining to active (as in `claim.rs`). A run that lost this race to
 //! another is over, so that the retries of its tasks do not take the stream from the winner.
+//!
+//! A streaming query binds the writer's name: another query that comes with it has lost its checkpoint, and would write
+//! everything again. A batch job has none to lose, and leaves the name free.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +34,7 @@ use laminar_core::ids::{NodeId, OwnerEpoch, PartitionId, RequestId};
 use laminar_core::metadata::{
     DeltaMetadata, MetadataChange, OwnershipCause, PartitionOwnership, Rejection, StreamDescriptor,
 };
-use laminar_core::node::NodeState;
+use laminar_core::node::{NodeRegistration, NodeState};
 use laminar_log::verdict::Refusal;
 use laminar_rpc::{ErrorClass, Failure, proto, utc};
 use tokio::time::Instant;
@@ -53,6 +56,7 @@ struct Asked {
     /// In 32 hexadecimal digits.
     run: String,
     adopt_query: bool,
+    unbound: bool,
     host: String,
     pid: u32,
 }
@@ -187,15 +191,13 @@ impl Node {
             Some(run) => run.node_id,
             None => self.register(asked.registration_id(), asked.tags(&found.stream.path)).await?,
         };
-        let mut changes = vec![
-            MetadataChange::UpdateNodeState {
-                node_id,
-                state: NodeState::Active,
-                metadata: None,
-                expected: Some(NodeState::Joining),
-            },
-            binding,
-        ];
+        let mut changes = vec![MetadataChange::UpdateNodeState {
+            node_id,
+            state: NodeState::Active,
+            metadata: None,
+            expected: Some(NodeState::Joining),
+        }];
+        changes.extend(binding);
         for (id, ownership) in &found.owners {
             changes.push(acquire(*id, ownership, node_id)?);
         }
@@ -234,7 +236,7 @@ impl Node {
             });
         }
         if found.bound.as_deref() != Some(asked.query.as_str()) {
-            changes.push(self.binding(asked, found).await?);
+            changes.extend(self.binding(asked, found).await?);
         }
         for (id, ownership) in &others {
             changes.push(acquire(*id, ownership, node_id)?);
@@ -295,8 +297,11 @@ impl Node {
         }
     }
 
-    /// The change that binds the writer to the query, if it may be.
-    async fn binding(&self, asked: &Asked, found: &Found) -> Result<MetadataChange, Failure> {
+    /// The change that binds the writer to the query, if it may be; none for one that does not want it.
+    async fn binding(&self, asked: &Asked, found: &Found) -> Result<Option<MetadataChange>, Failure> {
+        if asked.unbound {
+            return Ok(None);
+        }
         if let Some(bound) = found.bound.as_deref()
             && bound != asked.query
             && !asked.adopt_query
@@ -314,13 +319,13 @@ impl Node {
                 .with("query", query.as_str())
                 .with("bound_query", bound));
         }
-        Ok(MetadataChange::BindQuery {
+        Ok(Some(MetadataChange::BindQuery {
             path: found.stream.path.clone(),
             stream_id: found.stream.stream_id,
             writer: asked.writer.clone(),
             query: asked.query.clone(),
             expected: found.bound.clone(),
-        })
+        }))
     }
 
     /// Whether a run had a partition that another has now. Of one whose first steps are forgotten nobody knows: the run is
@@ -425,6 +430,15 @@ impl Node {
         )
     }
 
+    /// The registration of a run on a stream, if it has one.
+    pub(super) fn run_of(&self, stream_id: u64, run: &proto::RequestId) -> Option<NodeId> {
+        let run = run_tag(number(run));
+        self.inner.metadata.read_local(|metadata| {
+            let mut nodes = metadata.node_states().values().rev();
+            nodes.find(|node| is_run(node, stream_id, &run)).map(|node| node.node_id)
+        })
+    }
+
     fn names(&self, node_id: NodeId) -> (String, String) {
         self.inner.metadata.read_local(|metadata| (writer_name(metadata, node_id), holder(metadata, node_id)))
     }
@@ -435,7 +449,7 @@ impl Asked {
         let batch = request.batch.unwrap_or_default();
         check_query(&batch.query)?;
         super::workers::check_writer(&request.writer)?;
-        let run = request.run.map_or(0, |run| (u128::from(run.high) << 64) | u128::from(run.low));
+        let run = request.run.as_ref().map_or(0, number);
         if run == 0 {
             return Err(Failure::invalid("a batch was begun by no run; name it by an id that is not 0"));
         }
@@ -444,8 +458,9 @@ impl Asked {
             writer: request.writer,
             query: batch.query,
             number: batch.number,
-            run: format!("{run:032x}"),
+            run: run_tag(run),
             adopt_query: request.adopt_query,
+            unbound: request.unbound,
             host: request.host,
             pid: request.pid,
         })
@@ -453,11 +468,9 @@ impl Asked {
 
     /// The registration of this run. The holder of the stream is looked at first: mostly it is the one.
     fn find(&self, metadata: &DeltaMetadata, owners: &[(PartitionId, PartitionOwnership)]) -> Option<Run> {
-        let stream_id = self.stream_id.to_string();
         let holder = owners.first().and_then(|(_, ownership)| metadata.node(ownership.node_id));
         let mut nodes = holder.into_iter().chain(metadata.node_states().values().rev());
-        let node =
-            nodes.find(|node| tag(node, tags::RUN) == self.run && tag(node, tags::STREAM_ID) == stream_id)?;
+        let node = nodes.find(|node| is_run(node, self.stream_id, &self.run))?;
         let writer = tag(node, tags::WRITER).to_owned();
         Some(Run { node_id: node.node_id, state: node.state, writer })
     }
@@ -490,6 +503,19 @@ impl Asked {
             .with("query", self.query.as_str())
             .with("value", self.number)
     }
+}
+
+fn number(run: &proto::RequestId) -> u128 {
+    (u128::from(run.high) << 64) | u128::from(run.low)
+}
+
+fn run_tag(run: u128) -> String {
+    format!("{run:032x}")
+}
+
+/// Whether a registration is that of a run on a stream.
+fn is_run(node: &NodeRegistration, stream_id: u64, run: &str) -> bool {
+    tag(node, tags::RUN) == run && tag(node, tags::STREAM_ID) == stream_id.to_string()
 }
 
 fn acquire(

@@ -88,7 +88,15 @@ impl Node {
         &self,
         request: proto::ReleaseRequest,
     ) -> Result<proto::ReleaseResponse, Failure> {
-        let node_id = NodeId(request.node_id);
+        let named = match &request.run {
+            Some(run) => {
+                self.current().await?;
+                self.run_of(request.stream_id, run)
+            }
+            None => Some(NodeId(request.node_id)),
+        };
+        // A run that is not known has nothing to give back.
+        let Some(node_id) = named else { return Ok(proto::ReleaseResponse {}) };
         if !node_id.is_worker() {
             return Err(Failure::invalid(format!(
                 "node {node_id}: release refused, it is no run of a writer"

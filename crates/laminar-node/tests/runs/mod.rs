@@ -82,6 +82,7 @@ impl Runs {
             query: query.to_owned(),
             number,
             adopt_query,
+            unbound: false,
             host: None,
             pid: None,
         };
@@ -96,7 +97,16 @@ impl Runs {
         number: u64,
     ) -> Result<BegunBatch, Failure> {
         let (writer, query) = (writer.to_owned(), query.to_owned());
-        let batch = NewBatch { writer, run, query, number, adopt_query: false, host: None, pid: None };
+        let batch = NewBatch {
+            writer,
+            run,
+            query,
+            number,
+            adopt_query: false,
+            unbound: false,
+            host: None,
+            pid: None,
+        };
         self.stream.begin_batch(&batch).await
     }
 

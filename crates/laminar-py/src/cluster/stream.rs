@@ -370,7 +370,9 @@ impl Stream {
     }
 
     /// Begin a batch: claim the whole stream for a run, or go on with it. Every task of the run may ask.
-    #[pyo3(signature = (writer, run, query, batch, *, adopt_query = false, host = None, pid = None, timeout = None))]
+    #[pyo3(signature = (
+        writer, run, query, batch, *, adopt_query = false, unbound = false, host = None, pid = None, timeout = None
+    ))]
     #[allow(clippy::too_many_arguments)]
     fn begin_batch<'py>(
         &self,
@@ -380,6 +382,7 @@ impl Stream {
         query: &Bound<'_, PyAny>,
         batch: &Bound<'_, PyAny>,
         adopt_query: bool,
+        unbound: bool,
         host: Option<&Bound<'_, PyAny>>,
         pid: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
@@ -390,6 +393,7 @@ impl Stream {
             query: args::text(query, "query")?,
             number: batches::number(batch)?,
             adopt_query,
+            unbound,
             host: host.map(|host| args::text(host, "host")).transpose()?,
             pid: pid.map(|pid| args::number(pid, "pid", 0, u32::MAX)).transpose()?,
         };
@@ -427,6 +431,13 @@ impl Stream {
     ) -> PyResult<Option<u64>> {
         let (query, handle) = (args::text(query, "query")?, self.handle(py, timeout)?);
         block_on(py, async move { handle.last_batch(&query).await })
+    }
+
+    /// Give back what a run holds of this stream, by the id that it began its batches with.
+    #[pyo3(signature = (run, timeout = None))]
+    fn release_begun(&self, py: Python<'_>, run: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let (run, handle) = (batches::run(run)?, self.handle(py, timeout)?);
+        block_on(py, async move { handle.release_begun(run).await })
     }
 
     /// Give back what a run holds.

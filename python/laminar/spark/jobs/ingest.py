@@ -206,7 +206,7 @@ class _Write:
             )
             running = Running(self.stream.path, query)
             watch([running], asked, lambda: self._draw(running))
-            release(self.stream, writer, query)
+            release(self.stream, query)
         return running.rows, running.batches
 
     def _draw(self, running: Running) -> None:

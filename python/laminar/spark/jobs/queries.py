@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from laminar.errors import StaleEpochError
 from laminar.spark.jobs.work import failure
 
 if TYPE_CHECKING:
@@ -91,19 +90,9 @@ def stop(running: Sequence[Running]) -> None:
             one.query.stop()
 
 
-def release(stream: Stream, writer: str, query: StreamingQuery) -> None:
+def release(stream: Stream, query: StreamingQuery) -> None:
     """Give back what a run of a query holds that has ended as it should, so that others need not take it over."""
-    last = stream._native.last_batch(str(query.id))
-    if last is None:
-        return
-    # The run names itself by the last batch that it committed; one that never claimed gets nothing by it.
-    try:
-        held = stream._native.begin_batch(writer, UUID(str(query.runId)).hex, str(query.id), last)
-        if held["node_id"]:
-            stream._native.release_run(held["node_id"])
-    except StaleEpochError:
-        # Somebody else has it: then there is nothing to give back.
-        return
+    stream._native.release_begun(UUID(str(query.runId)).hex)
 
 
 def _check(one: Running) -> None:

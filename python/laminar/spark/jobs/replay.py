@@ -80,7 +80,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
         )
         running = Running(to, query)
         watch([running], asked, None if progress is None else lambda: progress(running.rows, None))
-        release(there, name, query)
+        release(there, query)
     return Replayed(stream, to, running.rows, _end(there) - before, running.batches, time.monotonic() - began)
 
 

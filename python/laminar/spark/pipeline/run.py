@@ -71,7 +71,7 @@ class _Started:
         if self.fenced is not None:
             self.fenced.release()
         elif self.stream is not None:
-            release(self.stream, self.output.writer, self.running.query)
+            release(self.stream, self.running.query)
 
     def ran(self) -> RanOutput:
         written = None if self.stream is None else _end(self.stream) - self.end_before
