@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use laminar_aof::fs::RealFileSystem;
 use laminar_aof::{Committer, CommitterConfig};
-use laminar_benches::floor::{Bare, Payloads, median, settle};
+use laminar_benches::floor::{Bare, Payloads, RECORD_BYTES, median, settle};
 use laminar_core::ids::{Epoch, NodeId, PartitionId};
 use laminar_log::MachineFactory;
 use laminar_log::entry::{Append, Change, Entry, MachineKind, PartitionRecord, Payload, Record};
@@ -87,6 +87,10 @@ fn one(payloads: &Payloads, number: u64) -> Bytes {
 }
 
 async fn start(dir: &Path, frozen: &Arc<AtomicBool>) -> Replica {
+    start_with(dir, frozen, ReplicaConfig::default()).await
+}
+
+async fn start_with(dir: &Path, frozen: &Arc<AtomicBool>, config: ReplicaConfig) -> Replica {
     let committer =
         Committer::start(CommitterConfig::default(), Arc::new(RealFileSystem::default())).unwrap();
     let parts = ReplicaParts {
@@ -98,7 +102,7 @@ async fn start(dir: &Path, frozen: &Arc<AtomicBool>) -> Replica {
         signals: Vec::new(),
     };
     let router: Router<TokioRuntime, Replica> = Router::new(1);
-    let replica = Replica::open(parts, ReplicaConfig::default(), router.factory(1)).await.unwrap();
+    let replica = Replica::open(parts, config, router.factory(1)).await.unwrap();
     replica.initialize(BTreeMap::from([(1, Node { address: String::new() })])).await.unwrap();
     while replica.status().leader != Some(NodeId(1)) {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -280,6 +284,46 @@ async fn case_memory(dir: &Path, payloads: &Arc<Payloads>) {
     let idle = resident_bytes() - before;
     line("10,000 idle partitions", format!("{:.1} MB", idle as f64 / 1e6), "less than 100 MB");
     replica.shutdown().await.unwrap();
+    unapplied(&dir.join("unapplied"), payloads).await;
+}
+
+/// What a record takes that its machine does not get to, beside its payload.
+async fn unapplied(dir: &Path, payloads: &Arc<Payloads>) {
+    const ENTRIES: u64 = 200;
+    const RECORDS: u64 = 1000;
+    let frozen = Arc::new(AtomicBool::new(false));
+    let mut config = ReplicaConfig::default();
+    let limits = &mut config.dispatcher;
+    (limits.ops_max, limits.bytes_max) = (1 << 20, 1 << 30);
+    (limits.partition.ops_max, limits.partition.bytes_max, limits.partition.lag_max) =
+        (1 << 20, 1 << 30, 1 << 20);
+    let replica = start_with(dir, &frozen, config).await;
+    propose(&replica, Entry { records: vec![append(PARTITIONS, one(payloads, 0))], ..Entry::default() })
+        .await;
+    frozen.store(true, Ordering::Relaxed);
+    let mut stuck = Vec::new();
+    let mut before = 0;
+    let waiting = || replica.machine().status(PartitionId(PARTITIONS)).map_or(0, |status| status.queued);
+    for entry in 0..2 * ENTRIES {
+        if entry == ENTRIES {
+            // What was freed meanwhile is used again by the second half.
+            before = resident_bytes();
+        }
+        let records =
+            (0..RECORDS).map(|at| append(PARTITIONS, one(payloads, entry * RECORDS + at))).collect();
+        let proposing = replica.clone();
+        stuck.push(tokio::spawn(async move {
+            drop(proposing.propose(Entry { records, ..Entry::default() }).await);
+        }));
+        while (waiting() as u64) < (entry + 1) * RECORDS {
+            assert!(!stuck.iter().any(tokio::task::JoinHandle::is_finished), "a record was refused");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    let records = (ENTRIES * RECORDS) as f64;
+    let each = (resident_bytes() - before) as f64 / records - RECORD_BYTES as f64;
+    line("an unapplied record, beside its 256 bytes", format!("{each:.0} bytes"), "less than 200");
+    stuck.iter().for_each(|task| task.abort());
 }
 
 fn main() {
