@@ -97,6 +97,8 @@ impl<R: AsyncRuntime> DataReplica<R> {
         let permit = inner.dispatcher.admit(&entry)?;
         entry.time_ms = inner.latest_time.at((inner.parts.clock)());
         let bytes = encode_entry(&entry);
+        // Waiting for a slow partition must not keep the rows a second time.
+        drop(entry);
         let (answer, answered) = DataConfig::<R>::oneshot();
         let proposal = Proposal { bytes, permit, answer };
         inner.proposals.send(proposal).await.map_err(|_| NotServing::ShutDown)?;
