@@ -8,8 +8,9 @@ use thiserror::Error;
 use crate::format::FormatError;
 use crate::log_id::{LogId, PartitionLogIndex};
 use crate::machine::MachineError;
+use crate::setting::SettingOutOfRange;
 use crate::snapshot::SnapshotError;
-use crate::verdict::{LimitOutOfRange, VerdictSnapshotError};
+use crate::verdict::VerdictSnapshotError;
 
 /// An error of the segmented log or of a partition's.
 #[derive(Debug, Clone, Error)]
@@ -75,9 +76,9 @@ pub enum LogError {
         #[source]
         source: MachineError,
     },
-    /// A limit of the verdict state.
+    /// A setting.
     #[error(transparent)]
-    Limit(#[from] LimitOutOfRange),
+    Setting(#[from] SettingOutOfRange),
     /// The log of a partition was not on disk in time for a snapshot.
     #[error(
         "partition {partition}: its log was not on disk up to record {index} in time for a snapshot; the snapshot before stays"
@@ -154,7 +155,7 @@ impl LogError {
             LogError::NotSyncedInTime { .. }
             | LogError::SnapshotOvertaken { .. }
             | LogError::SnapshotUnderWay => ErrorKind::Unavailable,
-            LogError::Limit(_) => ErrorKind::Invalid,
+            LogError::Setting(_) => ErrorKind::Invalid,
             LogError::EntryTooNew { .. } => ErrorKind::Invalid,
             LogError::NotConsecutive { .. } | LogError::NoEntry { .. } | LogError::NoRecord { .. } => {
                 ErrorKind::Internal

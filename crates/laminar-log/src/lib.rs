@@ -35,6 +35,7 @@ pub mod metrics;
 pub mod partition_log;
 mod runtime;
 mod segmented;
+mod setting;
 pub mod snapshot;
 mod store;
 pub mod tracking;
@@ -47,4 +48,5 @@ pub use segmented::{
     BarrierError, BuiltInMachines, EntrySource, MachineFactory, Membership, PartitionEvent, PartitionStatus,
     Parts, Reply, SegmentedConfig, SegmentedStateMachine, SnapshotBuild, SnapshotPieces, SnapshotStream,
 };
+pub use setting::SettingOutOfRange;
 pub use store::{EntryPayload, LogEntry, SegmentedLogConfig, SegmentedLogStore, StoreOpened, StoreState};

@@ -8,7 +8,8 @@ use laminar_core::error::ErrorKind;
 use thiserror::Error;
 
 use super::assembly::{Assembly, Put};
-use super::config::{AssemblerConfig, SettingOutOfRange, millis};
+use super::config::AssemblerConfig;
+use crate::setting::{SettingOutOfRange, millis};
 
 /// Who sends: a connection or a session, chosen by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

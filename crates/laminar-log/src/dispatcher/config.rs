@@ -2,29 +2,7 @@
 
 use std::time::Duration;
 
-use laminar_core::error::ErrorKind;
-use thiserror::Error;
-
-/// A setting that is out of range.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{name} is {given}; it must be from {min} to {max}")]
-pub struct SettingOutOfRange {
-    /// Its name.
-    pub name: &'static str,
-    /// What it was set to.
-    pub given: u64,
-    /// The least it may be.
-    pub min: u64,
-    /// The most it may be.
-    pub max: u64,
-}
-
-impl SettingOutOfRange {
-    /// Always Invalid.
-    pub fn kind(&self) -> ErrorKind {
-        ErrorKind::Invalid
-    }
-}
+use crate::setting::{SettingOutOfRange, millis};
 
 /// What one partition may have queued. A partition may have limits of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,36 +96,46 @@ impl DispatcherConfig {
     /// # Errors
     /// Invalid: one is out of its range.
     pub fn check(&self) -> Result<(), SettingOutOfRange> {
-        within("log.entry_inline_bytes_max", self.entry_inline_bytes_max, 1 << 10, 16 << 20)?;
+        SettingOutOfRange::check(
+            "log.entry_inline_bytes_max",
+            self.entry_inline_bytes_max,
+            1 << 10,
+            16 << 20,
+        )?;
         self.check_partition(&self.partition)?;
-        within("log.ops_max", self.ops_max, 1, 1 << 32)?;
+        SettingOutOfRange::check("log.ops_max", self.ops_max, 1, 1 << 32)?;
         let bytes_min = self.entry_inline_bytes_max + ENTRY_SPARE_BYTES;
-        within("log.bytes_max", self.bytes_max, bytes_min, 1 << 40)?;
-        within("log.age_max_ms", millis(self.age_max), 1, DAY_MS)?;
-        within("log.control_ops_max", self.control_ops_max, 1, 65_536)?;
-        within("log.throttle_after_ms", millis(self.throttle_after), 1, HOUR_MS)?;
-        within("log.freeze_after_ms", millis(self.freeze_after), millis(self.throttle_after), DAY_MS)?;
-        within("log.lag_after_ms", millis(self.lag_after), 0, DAY_MS)?;
-        within("log.retry_after_min_ms", millis(self.retry_after_min), 1, MINUTE_MS)?;
-        within(
+        SettingOutOfRange::check("log.bytes_max", self.bytes_max, bytes_min, 1 << 40)?;
+        SettingOutOfRange::check("log.age_max_ms", millis(self.age_max), 1, DAY_MS)?;
+        SettingOutOfRange::check("log.control_ops_max", self.control_ops_max, 1, 65_536)?;
+        SettingOutOfRange::check("log.throttle_after_ms", millis(self.throttle_after), 1, HOUR_MS)?;
+        SettingOutOfRange::check(
+            "log.freeze_after_ms",
+            millis(self.freeze_after),
+            millis(self.throttle_after),
+            DAY_MS,
+        )?;
+        SettingOutOfRange::check("log.lag_after_ms", millis(self.lag_after), 0, DAY_MS)?;
+        SettingOutOfRange::check("log.retry_after_min_ms", millis(self.retry_after_min), 1, MINUTE_MS)?;
+        SettingOutOfRange::check(
             "log.retry_after_max_ms",
             millis(self.retry_after_max),
             millis(self.retry_after_min),
             HOUR_MS,
         )?;
-        within("log.commit_delay_max_ms", millis(self.commit_delay_max), 0, MINUTE_MS)?;
-        within("log.waiters_max", self.waiters_max, 1, 1 << 24)?;
-        within("log.waiters_client_max", self.waiters_client_max, 1, self.waiters_max)?;
-        within("log.events_max", self.events_max, 1, 1 << 20)
+        SettingOutOfRange::check("log.commit_delay_max_ms", millis(self.commit_delay_max), 0, MINUTE_MS)?;
+        SettingOutOfRange::check("log.waiters_max", self.waiters_max, 1, 1 << 24)?;
+        SettingOutOfRange::check("log.waiters_client_max", self.waiters_client_max, 1, self.waiters_max)?;
+        SettingOutOfRange::check("log.events_max", self.events_max, 1, 1 << 20)
     }
 
     /// Checks the limits of one partition.
     pub(super) fn check_partition(&self, limits: &PartitionLimits) -> Result<(), SettingOutOfRange> {
         let bytes_min = self.entry_inline_bytes_max + ENTRY_SPARE_BYTES;
-        within("log.partition_ops_max", limits.ops_max, 1, 1 << 24)?;
-        within("log.partition_bytes_max", limits.bytes_max, bytes_min, 16 << 30)?;
-        within("log.partition_age_max_ms", millis(limits.age_max), 1, DAY_MS)?;
-        within("log.partition_lag_max", limits.lag_max, 1, 1 << 24)
+        SettingOutOfRange::check("log.partition_ops_max", limits.ops_max, 1, 1 << 24)?;
+        SettingOutOfRange::check("log.partition_bytes_max", limits.bytes_max, bytes_min, 16 << 30)?;
+        SettingOutOfRange::check("log.partition_age_max_ms", millis(limits.age_max), 1, DAY_MS)?;
+        SettingOutOfRange::check("log.partition_lag_max", limits.lag_max, 1, 1 << 24)
     }
 }
 
@@ -198,23 +186,30 @@ impl AssemblerConfig {
     /// # Errors
     /// Invalid: one is out of its range.
     pub fn check(&self) -> Result<(), SettingOutOfRange> {
-        within("log.chunk_bytes", self.chunk_bytes, 4 << 10, 16 << 20)?;
-        within("log.request_bytes_max", self.request_bytes_max, self.chunk_bytes, 64 << 20)?;
-        within("log.assembly_bytes_max", self.bytes_max, self.request_bytes_max, 16 << 30)?;
+        SettingOutOfRange::check("log.chunk_bytes", self.chunk_bytes, 4 << 10, 16 << 20)?;
+        SettingOutOfRange::check(
+            "log.request_bytes_max",
+            self.request_bytes_max,
+            self.chunk_bytes,
+            64 << 20,
+        )?;
+        SettingOutOfRange::check("log.assembly_bytes_max", self.bytes_max, self.request_bytes_max, 16 << 30)?;
         let client_bytes = self.client_bytes_max;
-        within("log.assembly_client_bytes_max", client_bytes, self.request_bytes_max, self.bytes_max)?;
-        within("log.assembly_client_requests_max", self.client_requests_max, 1, 4096)?;
-        within("log.assembly_idle_max_ms", millis(self.idle_max), 1, HOUR_MS)?;
-        within("log.assembly_time_max_ms", millis(self.time_max), millis(self.idle_max), HOUR_MS)?;
-        within("log.assembly_remembered_max", self.remembered_max, 0, 1 << 20)?;
-        within("log.assembly_retry_after_ms", millis(self.retry_after), 1, MINUTE_MS)
+        SettingOutOfRange::check(
+            "log.assembly_client_bytes_max",
+            client_bytes,
+            self.request_bytes_max,
+            self.bytes_max,
+        )?;
+        SettingOutOfRange::check("log.assembly_client_requests_max", self.client_requests_max, 1, 4096)?;
+        SettingOutOfRange::check("log.assembly_idle_max_ms", millis(self.idle_max), 1, HOUR_MS)?;
+        SettingOutOfRange::check(
+            "log.assembly_time_max_ms",
+            millis(self.time_max),
+            millis(self.idle_max),
+            HOUR_MS,
+        )?;
+        SettingOutOfRange::check("log.assembly_remembered_max", self.remembered_max, 0, 1 << 20)?;
+        SettingOutOfRange::check("log.assembly_retry_after_ms", millis(self.retry_after), 1, MINUTE_MS)
     }
-}
-
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn within(name: &'static str, given: u64, min: u64, max: u64) -> Result<(), SettingOutOfRange> {
-    if (min..=max).contains(&given) { Ok(()) } else { Err(SettingOutOfRange { name, given, min, max }) }
 }

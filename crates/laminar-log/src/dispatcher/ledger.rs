@@ -8,10 +8,11 @@ use laminar_core::ids::PartitionId;
 
 use super::assembler::ClientId;
 use super::charge::{Charges, Load};
-use super::config::{DispatcherConfig, millis};
+use super::config::DispatcherConfig;
 use super::partition::{Backoff, Partition, Reached};
 use super::refusal::{AdmissionRefusal, Limit, Scope};
 use super::state::{AdmissionState, DispatcherEvent, DispatcherStats};
+use crate::setting::millis;
 
 #[derive(Debug)]
 pub(super) struct Ledger {

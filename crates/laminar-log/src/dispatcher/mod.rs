@@ -37,7 +37,7 @@ mod state;
 
 pub use assembler::{ChunkError, ClientId, RequestAssembler, RequestChunk, TransferId, Transferred};
 pub use charge::record_bytes;
-pub use config::{AssemblerConfig, DispatcherConfig, PartitionLimits, SettingOutOfRange};
+pub use config::{AssemblerConfig, DispatcherConfig, PartitionLimits};
 pub use permit::{Permit, WaiterPermit};
 pub use refusal::{AdmissionRefusal, Limit, Scope};
 pub use shared::PartitionDispatcher;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use laminar_core::ids::LogIndex;
 
 use super::charge::Load;
-use super::config::{DispatcherConfig, PartitionLimits, millis};
+use super::config::{DispatcherConfig, PartitionLimits};
 use super::refusal::Limit;
 use super::state::{AdmissionState, AdmissionView, PauseReason, StateReason};
+use crate::setting::millis;
 
 /// Records that were enqueued within this time share one age, so that a long backlog needs few of them.
 const AGE_STEP: Duration = Duration::from_millis(1);

@@ -7,8 +7,8 @@ use laminar_core::error::ErrorKind;
 use laminar_core::ids::PartitionId;
 use thiserror::Error;
 
-use super::config::millis;
 use super::state::PauseReason;
+use crate::setting::millis;
 
 /// Whose limit it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use laminar_core::ids::{LogIndex, PartitionId};
 
 use super::assembler::ClientId;
 use super::charge::{Charges, Load};
-use super::config::{DispatcherConfig, PartitionLimits, SettingOutOfRange};
+use super::config::{DispatcherConfig, PartitionLimits};
 use super::ledger::Ledger;
 use super::partition::Partition;
 use super::permit::{Permit, WaiterPermit};
@@ -17,6 +17,7 @@ use super::refusal::{AdmissionRefusal, Scope};
 use super::state::{AdmissionSignal, AdmissionView, DispatcherEvent, DispatcherStats, PauseReason};
 use crate::entry::Entry;
 use crate::runtime::Runtime;
+use crate::setting::SettingOutOfRange;
 
 /// Partitions looked at by [`PartitionDispatcher::tick`] before it lets others have the lock.
 const TICK_PARTITIONS: usize = 256;

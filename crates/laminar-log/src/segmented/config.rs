@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use crate::partition_log::PartitionLogConfig;
+use crate::setting::SettingOutOfRange;
 use crate::verdict::VerdictLimits;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// How the partitions of a replica are run.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +55,53 @@ impl Default for SegmentedConfig {
             snapshot_sync_wait: Duration::from_secs(30),
             watch_interval: Duration::from_millis(100),
             events_max: 4096,
+        }
+    }
+}
+
+impl SegmentedConfig {
+    /// Checks every setting but those of the files, which are checked where a log is opened.
+    ///
+    /// # Errors
+    /// Invalid: one is out of its range.
+    pub fn check(&self) -> Result<(), SettingOutOfRange> {
+        let (check, time) = (SettingOutOfRange::check, SettingOutOfRange::check_time);
+        self.verdict.check()?;
+        check("log.apply_attempts_max", self.apply_attempts_max.into(), 1, 1_000_000)?;
+        time("log.apply_backoff_min_ms", self.apply_backoff_min, MILLISECOND, HOUR)?;
+        time("log.apply_backoff_max_ms", self.apply_backoff_max, self.apply_backoff_min, HOUR)?;
+        check("log.apply_queue_bytes_max", self.apply_queue_bytes_max as u64, 0, 16 << 30)?;
+        time("log.repair_backoff_min_ms", self.repair_backoff_min, MILLISECOND, HOUR)?;
+        time("log.repair_backoff_max_ms", self.repair_backoff_max, self.repair_backoff_min, HOUR)?;
+        time("log.snapshot_wait_ms", self.snapshot_wait, Duration::ZERO, HOUR)?;
+        time("log.snapshot_sync_wait_ms", self.snapshot_sync_wait, MILLISECOND, HOUR)?;
+        time("log.watch_interval_ms", self.watch_interval, MILLISECOND, HOUR)?;
+        check("log.events_max", self.events_max as u64, 1, 1 << 20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_in_range_and_what_is_not_is_told_by_name() {
+        SegmentedConfig::default().check().unwrap();
+        type Set = fn(&mut SegmentedConfig);
+        let wrong: [(&str, Set); 8] = [
+            ("log.queries_max", |config| config.verdict.queries_max = 0),
+            ("log.apply_attempts_max", |config| config.apply_attempts_max = 0),
+            ("log.apply_backoff_min_ms", |config| config.apply_backoff_min = Duration::ZERO),
+            ("log.apply_backoff_max_ms", |config| config.apply_backoff_max = MILLISECOND),
+            ("log.repair_backoff_max_ms", |config| config.repair_backoff_max = MILLISECOND),
+            ("log.snapshot_sync_wait_ms", |config| config.snapshot_sync_wait = Duration::ZERO),
+            ("log.watch_interval_ms", |config| config.watch_interval = HOUR + MILLISECOND),
+            ("log.events_max", |config| config.events_max = 0),
+        ];
+        for (name, set) in wrong {
+            let mut config = SegmentedConfig::default();
+            set(&mut config);
+            assert_eq!(config.check().unwrap_err().name, name);
         }
     }
 }

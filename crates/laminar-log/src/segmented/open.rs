@@ -52,6 +52,7 @@ impl SegmentedStateMachine {
         parts: Parts,
         committed: LogIndex,
     ) -> Result<Self, LogError> {
+        config.check()?;
         let fs = Arc::clone(parts.committer.file_system());
         let snapshots = SnapshotStore::open(fs, &layout::snapshots_dir(dir))?;
         let shared = Shared::new(config, parts, layout::partitions_dir(dir), committed);

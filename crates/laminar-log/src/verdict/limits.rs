@@ -1,7 +1,6 @@
 //! Every limit of the verdict state, with its name, default and range.
 
-use laminar_core::error::ErrorKind;
-use thiserror::Error;
+use crate::setting::SettingOutOfRange;
 
 /// How much the verdict state may hold. What an entry becomes depends on these, so every replica of a group must have
 /// the same (APPLY-2): they are part of the state, and a snapshot brings them along.
@@ -40,7 +39,7 @@ impl VerdictLimits {
     /// # Errors
     ///
     /// Invalid: the first one that is not.
-    pub fn check(&self) -> Result<(), LimitOutOfRange> {
+    pub fn check(&self) -> Result<(), SettingOutOfRange> {
         within("log.producers_max", self.producers_max, 1_000_000)?;
         within("log.producer_window", self.producer_window, 64)?;
         within("log.queries_max", self.queries_max, 10_000_000)?;
@@ -50,33 +49,14 @@ impl VerdictLimits {
     }
 }
 
-/// A limit that is out of its range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("{name} is {given}; it must be from {min} to {max}")]
-pub struct LimitOutOfRange {
-    /// Which limit.
-    pub name: &'static str,
-    /// What was given.
-    pub given: u32,
-    /// The least it may be.
-    pub min: u32,
-    /// The most it may be.
-    pub max: u32,
-}
-
-impl LimitOutOfRange {
-    /// What the caller should do about it.
-    pub fn kind(&self) -> ErrorKind {
-        ErrorKind::Invalid
-    }
-}
-
-fn within(name: &'static str, given: u32, max: u32) -> Result<(), LimitOutOfRange> {
-    if (1..=max).contains(&given) { Ok(()) } else { Err(LimitOutOfRange { name, given, min: 1, max }) }
+fn within(name: &'static str, given: u32, max: u32) -> Result<(), SettingOutOfRange> {
+    SettingOutOfRange::check(name, u64::from(given), 1, u64::from(max))
 }
 
 #[cfg(test)]
 mod tests {
+    use laminar_core::error::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -96,7 +76,11 @@ mod tests {
             for (given, right) in [(0, false), (1, true), (max, true), (max + 1, false)] {
                 let mut limits = default;
                 set(&mut limits, given);
-                let expected = if right { Ok(()) } else { Err(LimitOutOfRange { name, given, min: 1, max }) };
+                let expected = if right {
+                    Ok(())
+                } else {
+                    Err(SettingOutOfRange { name, given: given.into(), min: 1, max: max.into() })
+                };
                 assert_eq!(limits.check(), expected);
             }
         }

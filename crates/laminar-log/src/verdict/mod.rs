@@ -24,7 +24,7 @@ mod state;
 mod tombstones;
 mod types;
 
-pub use limits::{LimitOutOfRange, VerdictLimits};
+pub use limits::VerdictLimits;
 pub use partition::PartitionVerdict;
 pub use snapshot::VerdictSnapshotError;
 pub use state::{VerdictCounts, VerdictState};

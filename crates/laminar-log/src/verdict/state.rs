@@ -2,7 +2,7 @@
 
 use laminar_core::ids::{LogIndex, PartitionId};
 
-use super::limits::{LimitOutOfRange, VerdictLimits};
+use super::limits::VerdictLimits;
 use super::partition::PartitionVerdict;
 use super::partitions::Partitions;
 use super::producers::Producers;
@@ -11,6 +11,7 @@ use super::stages::Stages;
 use super::types::Outcome;
 use crate::entry::{BatchId, BlockId, ProducerId};
 use crate::log_id::LogId;
+use crate::setting::SettingOutOfRange;
 
 /// Everything that decides what becomes of the next entry: epochs and owners, indices and offsets, and what was
 /// applied before. Replicas that decided the same entries have equal states (APPLY-2).
@@ -45,7 +46,7 @@ impl VerdictState {
     /// # Errors
     ///
     /// Invalid: a limit is out of its range.
-    pub fn new(limits: VerdictLimits) -> Result<Self, LimitOutOfRange> {
+    pub fn new(limits: VerdictLimits) -> Result<Self, SettingOutOfRange> {
         limits.check()?;
         Ok(Self {
             limits,

@@ -9,7 +9,7 @@ use laminar_aof::Committer;
 use laminar_core::ids::NodeId;
 use laminar_log::dispatcher::{AdmissionSignal, DispatcherConfig};
 use laminar_log::tracking::{AckPolicy, MasterPolicy};
-use laminar_log::{MachineFactory, SegmentedConfig, SegmentedLogConfig};
+use laminar_log::{MachineFactory, SegmentedConfig, SegmentedLogConfig, SettingOutOfRange};
 
 use crate::config::RaftSettings;
 
@@ -103,6 +103,53 @@ impl Default for ReplicaConfig {
             tick: Duration::from_secs(1),
             acks: AckPolicy::default(),
             master: MasterPolicy::default(),
+        }
+    }
+}
+
+impl ReplicaConfig {
+    /// Checks every setting but those of admission, of openraft and of files, which are checked by those who use them.
+    ///
+    /// # Errors
+    /// Invalid: one is out of its range.
+    pub fn check(&self) -> Result<(), SettingOutOfRange> {
+        const MILLISECOND: Duration = Duration::from_millis(1);
+        const HOUR: Duration = Duration::from_secs(3600);
+        let (check, time) = (SettingOutOfRange::check, SettingOutOfRange::check_time);
+        self.segmented.check()?;
+        check("raft.read_bytes_max", self.read_bytes_max, 1, 1 << 30)?;
+        check("raft.proposals_max", self.proposals_max as u64, 1, 1 << 20)?;
+        check("raft.proposal_batch_max", self.proposal_batch_max as u64, 1, 1 << 16)?;
+        check("raft.proposal_batch_bytes_max", self.proposal_batch_bytes_max as u64, 1, 1 << 30)?;
+        time("raft.proposal_timeout_ms", self.proposal_timeout, MILLISECOND, HOUR)?;
+        time("raft.rebuild_backoff_min_ms", self.rebuild_backoff_min, MILLISECOND, HOUR)?;
+        time("raft.rebuild_backoff_max_ms", self.rebuild_backoff_max, self.rebuild_backoff_min, HOUR)?;
+        time("raft.cut_wait_ms", self.cut_wait, Duration::ZERO, HOUR)?;
+        time("raft.close_wait_ms", self.close_wait, MILLISECOND, HOUR)?;
+        time("raft.tick_ms", self.tick, MILLISECOND, HOUR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_in_range_and_what_is_not_is_told_by_name() {
+        ReplicaConfig::default().check().unwrap();
+        type Set = fn(&mut ReplicaConfig);
+        let wrong: [(&str, Set); 6] = [
+            ("log.apply_attempts_max", |config| config.segmented.apply_attempts_max = 0),
+            ("raft.proposals_max", |config| config.proposals_max = 0),
+            ("raft.proposal_batch_max", |config| config.proposal_batch_max = 0),
+            ("raft.rebuild_backoff_max_ms", |config| config.rebuild_backoff_max = Duration::ZERO),
+            ("raft.proposal_timeout_ms", |config| config.proposal_timeout = Duration::ZERO),
+            ("raft.tick_ms", |config| config.tick = Duration::ZERO),
+        ];
+        for (name, set) in wrong {
+            let mut config = ReplicaConfig::default();
+            set(&mut config);
+            assert_eq!(config.check().unwrap_err().name, name);
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use laminar_core::error::ErrorKind;
 use laminar_core::ids::NodeId;
-use laminar_log::LogError;
-use laminar_log::dispatcher::{AdmissionRefusal, SettingOutOfRange};
+use laminar_log::dispatcher::AdmissionRefusal;
+use laminar_log::{LogError, SettingOutOfRange};
 use openraft::ConfigError;
 use thiserror::Error;
 
@@ -15,7 +15,7 @@ pub enum ReplicaError {
     /// Its files.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A setting of admission.
+    /// A setting.
     #[error(transparent)]
     Setting(#[from] SettingOutOfRange),
     /// A setting of Raft.

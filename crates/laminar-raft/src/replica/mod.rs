@@ -103,6 +103,7 @@ impl<R: AsyncRuntime> DataReplica<R> {
         N: RaftNetworkFactory<DataConfig<R>> + Clone,
         N::Network: NetSnapshot<DataConfig<R>, SnapshotData = SnapshotData>,
     {
+        config.check()?;
         let raft_config = raft_config(&config.raft)?;
         // One committer serves all groups of the process: the first of them has its syncs told.
         parts.committer.observe_syncs(record_fsync);

@@ -51,5 +51,8 @@ fn an_entry_without_records_is_accepted() {
 #[test]
 fn limits_out_of_range_make_no_state() {
     let limits = VerdictLimits { queries_max: 0, ..VerdictLimits::default() };
-    assert!(matches!(VerdictState::new(limits), Err(LimitOutOfRange { name: "log.queries_max", .. })));
+    assert!(matches!(
+        VerdictState::new(limits),
+        Err(crate::SettingOutOfRange { name: "log.queries_max", .. })
+    ));
 }
