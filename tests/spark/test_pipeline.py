@@ -185,6 +185,23 @@ def test_check_that_fails_ends_the_pipeline_with_the_row_and_nothing_of_the_batc
     assert ids(db, "/odd") == []
 
 
+def test_csv_with_its_columns_in_another_order_ends_the_pipeline(
+    spark: SparkSession, endpoint: str, db: laminar.Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/1.csv").write_text("name,id\n5,7\n")
+    pipeline = Pipeline(
+        name="orders",
+        sources=(FilesSource(name="raw", path=str(tmp_path / "in"), format="csv", schema="id long, name string"),),
+        sinks=(StreamSink(input="raw", stream="/out", create=Create()),),
+        once=True,
+    )
+    file = PipelineFile(pipelines=(pipeline,), endpoint=endpoint, checkpoints=str(tmp_path / "checkpoints"))
+    with pytest.raises(InvalidError, match="its header has the columns name, id, and id, name are expected"):
+        run(file, spark=spark)
+    assert ids(db, "/out") == []
+
+
 def test_parquet_sink_has_each_batch_once_also_if_spark_forgot_it(
     spark: SparkSession, endpoint: str, tmp_path: Path
 ) -> None:

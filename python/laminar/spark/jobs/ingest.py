@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from laminar.errors import InvalidError
 from laminar.spark import clients
-from laminar.spark.jobs.places import fitted, place_options, target
+from laminar.spark.jobs.files import SUFFIXES, Reader, guess_format
+from laminar.spark.jobs.places import existing, fitted, place_options, target
 from laminar.spark.jobs.queries import Running, asked_to_stop, release, watch
 from laminar.spark.jobs.work import Progress, session, told, watched
 
@@ -20,24 +21,6 @@ if TYPE_CHECKING:
 
     import laminar
     from laminar.spark.pipeline.model import Create
-
-_SUFFIXES = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".orc": "orc",
-    ".avro": "avro",
-    ".txt": "text",
-}
-#: Spark's defaults turn what they cannot read into nulls.
-_DEFAULTS = {
-    "csv": {"header": "true", "mode": "FAILFAST"},
-    "json": {"mode": "FAILFAST"},
-}
-_KAFKA_COLUMNS = ("key", "value")
 
 
 @dataclass(frozen=True)
@@ -70,44 +53,26 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
 ) -> Ingested:
     """Write what Spark reads from ``source`` into a stream: all rows or none, or with ``follow`` batch by batch.
 
-    ``format`` is guessed from the name; of Kafka the source is the topic. Columns are cast to the types of the stream's
-    columns of the same name. The same ``txn_id`` lands once, however often it is sent. Following goes on from
-    ``checkpoint``, each row exactly once.
+    ``format`` is guessed from the name; of Kafka the source is the topic. Text is cast to the types of the stream's
+    columns of the same name; a value that cannot be told in them without loss ends the job. The same ``txn_id`` lands
+    once, however often it is sent. Following goes on from ``checkpoint``, each row exactly once.
     """
     began = time.monotonic()
     kind = check_ingest(source, format, follow=follow, checkpoint=checkpoint, txn_id=txn_id)
     db = clients.driver(endpoint, secret=secret, create=create is not None)
-    if create is None:
-        db.stream(stream)
+    is_new = existing(db, stream, create) is None
     spark = session(spark, f"laminar ingest {stream}")
-    reader = _Reader(spark, source, kind, {**_DEFAULTS.get(kind, {}), **(options or {})}, schema)
+    reader = Reader(spark, source, kind, options or {}, schema)
     with told():
-        sample = reader.batch(infer=create is not None)
+        sample = reader.sample(infer=is_new)
         there = target(db, stream, sample, create)
         write = _Write(there, place_options(endpoint, secret), writer, progress)
         if follow:
-            rows, batches = write.follow(fitted(reader.streaming(sample), there), str(checkpoint))
+            rows, batches = write.follow(fitted(reader.streaming(sample, there), there), str(checkpoint))
             return Ingested(stream, rows, batches, duplicate=False, seconds=time.monotonic() - began)
-        landed = write.once(fitted(sample, there), txn_id)
+        landed = write.once(fitted(sample if is_new else reader.batch(sample, there), there), txn_id)
     seconds = time.monotonic() - began
     return Ingested(stream, landed or 0, 0 if landed is None else 1, duplicate=landed is None, seconds=seconds)
-
-
-def guess_format(source: str, given: str | None) -> str:
-    """The format that was given, or that the name of the source says, or those of the files in it."""
-    if given is not None:
-        return given
-    path = Path(source.rstrip("*"))
-    found = _SUFFIXES.get(path.suffix.lower())
-    if found is None and path.is_dir():
-        kinds = {_SUFFIXES.get(one.suffix.lower()) for one in path.rglob("*.*") if one.name[0] not in "._"}
-        found = kinds.pop() if len(kinds) == 1 else None
-    if found is None:
-        known = ", ".join(sorted(set(_SUFFIXES.values())))
-        raise InvalidError(
-            f"{source}: its name does not say what it is; give the format: {known}, kafka, or any of Spark's"
-        )
-    return found
 
 
 def check_ingest(
@@ -127,44 +92,10 @@ def check_ingest(
         raise InvalidError("a transaction id is for a batch; following writes each row once by its checkpoint")
     kind = guess_format(source, format)
     # Patterns and addresses are Spark's to read.
-    is_path = kind in _SUFFIXES.values() and not re.search(r"[*?\[{,]|:/", source)
+    is_path = kind in SUFFIXES.values() and not re.search(r"[*?\[{,]|:/", source)
     if is_path and not Path(source).exists():
         raise InvalidError(f"{source}: there is no such file or folder")
     return kind
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """What Spark is told to read."""
-
-    spark: SparkSession
-    source: str
-    kind: str
-    options: Mapping[str, str]
-    schema: str | None
-
-    def batch(self, *, infer: bool) -> DataFrame:
-        """What is there now. CSV that goes to a stream that is there is cast to its types, else they are guessed."""
-        reader = self.spark.read.format(self.kind).options(**self._asked())
-        if self.schema is not None:
-            reader = reader.schema(self.schema)
-        elif self.kind == "csv" and infer:
-            reader = reader.option("inferSchema", "true")
-        return self._columns(reader.load() if self.kind == "kafka" else reader.load(self.source))
-
-    def streaming(self, sample: DataFrame) -> DataFrame:
-        """What comes. Files need to be told their columns: those of what is there now."""
-        reader = self.spark.readStream.format(self.kind).options(**self._asked())
-        if self.kind in _SUFFIXES.values():
-            reader = reader.schema(self.schema or sample.schema)
-        return self._columns(reader.load() if self.kind == "kafka" else reader.load(self.source))
-
-    def _asked(self) -> dict[str, str]:
-        asked = {"subscribe": self.source, "startingOffsets": "earliest"} if self.kind == "kafka" else {}
-        return {**asked, **self.options}
-
-    def _columns(self, frame: DataFrame) -> DataFrame:
-        return frame.select(*_KAFKA_COLUMNS) if self.kind == "kafka" else frame
 
 
 @dataclass(frozen=True)
@@ -214,4 +145,4 @@ class _Write:
             self.progress(running.rows, None)
 
 
-__all__ = ["Ingested", "check_ingest", "guess_format", "ingest"]
+__all__ = ["Ingested", "check_ingest", "ingest"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from laminar.errors import InvalidError
 from laminar.spark import clients
+from laminar.spark.jobs.text import cast_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,15 +38,22 @@ def start_options(start: str, where: str) -> dict[str, str]:
     return {"startingTimestamp": zoned.isoformat()}
 
 
+def existing(db: laminar.Cluster, path: str, create: Create | None) -> laminar.Stream | None:
+    """The stream, if it is there. One that is not there and that nobody is to make is an error."""
+    if create is None:
+        return db.stream(path)
+    return next((stream for stream in db.streams(path) if stream.path == path), None)
+
+
 def target(db: laminar.Cluster, path: str, frame: DataFrame, create: Create | None) -> laminar.Stream:
     """The stream that a frame goes to. With ``create`` it is made if it is not there, with the frame's columns."""
     from laminar.spark.schemas import to_arrow  # noqa: PLC0415 - needs PySpark
 
-    if create is None:
-        return db.stream(path)
-    there = next((stream for stream in db.streams(path) if stream.path == path), None)
+    there = existing(db, path, create)
     if there is not None:
         return there
+    if create is None:
+        raise AssertionError("a stream that is not there and is not to be made was refused")
     for column in create.key:
         if column not in frame.columns:
             raise InvalidError(
@@ -59,21 +67,23 @@ def target(db: laminar.Cluster, path: str, frame: DataFrame, create: Create | No
 
 
 def fitted(frame: DataFrame, stream: laminar.Stream) -> DataFrame:
-    """The frame with its columns cast to the types that columns of that name have in the stream.
+    """The frame with its columns of text cast to the types that columns of that name have in the stream.
 
-    A value that cannot be cast ends the job: Spark's casts are strict. Which columns there may be is the sink's to say.
+    Text that cannot be told in the type without loss ends the job, also where Spark is set to make nulls of it. Columns
+    of other types go as they are: the sink refuses what does not fit.
     """
     from pyspark.sql.functions import col  # noqa: PLC0415 - PySpark is imported when a job runs
+    from pyspark.sql.types import AtomicType, StringType  # noqa: PLC0415
 
     from laminar.spark.schemas import to_spark  # noqa: PLC0415
 
     there = {field.name: field.dataType for field in to_spark(stream.schema, stream.path)}
-    columns = [
-        col(_quoted(field.name)).cast(there[field.name]).alias(field.name)
-        if field.name in there and there[field.name] != field.dataType
-        else col(_quoted(field.name))
-        for field in frame.schema
-    ]
+    columns = []
+    for field in frame.schema:
+        column, kind = col(_quoted(field.name)), there.get(field.name)
+        is_cast = isinstance(field.dataType, StringType) and isinstance(kind, AtomicType) and kind != field.dataType
+        where = f"stream {stream.path}, column {field.name}"
+        columns.append(cast_text(column, kind, where).alias(field.name) if is_cast and kind is not None else column)
     return frame.select(*columns)
 
 
@@ -81,4 +91,4 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-__all__ = ["fitted", "place_options", "start_options", "target"]
+__all__ = ["existing", "fitted", "place_options", "start_options", "target"]

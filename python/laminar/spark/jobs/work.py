@@ -24,6 +24,12 @@ _OURS = re.compile(r"laminar\.errors\.(\w+): (.*)")
 #: What Spark calls its errors, with what it says. Where one is told inside another, the inner one.
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ((?:(?!\[[A-Z][A-Z0-9_.]+\] ).)+?)\s*SQLSTATE: (\w{5})", re.DOTALL)
 _RAISED = "USER_RAISED_EXCEPTION"
+#: Says only which file it was; what was wrong with it is told as the cause.
+_UNREADABLE = "FAILED_READ_FILE"
+_CAUSES_MAX = 10
+_HEADER = re.compile(
+    r"CSV header does not conform to the schema\.\s+Header: (.*)\s+Schema: (.*)\s(?:.*\s)*?CSV file: (\S*)"
+)
 #: Classes of SQLSTATE that blame what was asked or the data: features that there are not, wrong values, wrong SQL.
 _USERS_STATES = ("0A", "22", "23", "42", "P0")
 _PYTHON = re.compile(r"[A-Za-z_.]+(Error|Exception): ")
@@ -116,8 +122,16 @@ def failure(error: Exception) -> LaminarError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, LaminarError):
             return kind(message.strip())
-    condition = _CONDITION.search(text)
-    if condition is not None:
+    causes = _with_causes(error)
+    header = _HEADER.search(causes)
+    if header is not None:
+        return InvalidError(
+            f"{header[3]}: its header has the columns {header[1]}, and {header[2]} are expected; give all files the "
+            "same columns in the same order"
+        )
+    conditions = list(_CONDITION.finditer(causes))
+    if conditions:
+        condition = next((one for one in conditions if not one[1].startswith(_UNREADABLE)), conditions[0])
         message = " ".join(condition[2].split())
         if condition[1] == _RAISED:
             return InvalidError(message)
@@ -127,6 +141,15 @@ def failure(error: Exception) -> LaminarError:
     # The last line of a traceback says what happened, the first only that something did.
     python = next((line for line in reversed(lines) if _PYTHON.match(line)), None)
     return InternalError(f"Spark failed: {python or (lines[0] if lines else type(error).__name__)}")
+
+
+def _with_causes(error: BaseException | None) -> str:
+    """What it says, and what was below it. Of a streaming query PySpark keeps the causes apart from the text."""
+    texts: list[str] = []
+    while error is not None and len(texts) < _CAUSES_MAX:
+        texts.append(str(error))
+        error = getattr(error, "_cause", None)
+    return "\n".join(texts)
 
 
 __all__ = ["Progress", "Range", "failure", "ranges", "session", "told", "watched"]

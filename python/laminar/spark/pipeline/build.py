@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from laminar.spark.jobs.files import FILE_DEFAULTS
 from laminar.spark.jobs.places import place_options, start_options
 from laminar.spark.pipeline.load import function_of
 from laminar.spark.pipeline.model import (
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from laminar.spark.pipeline.graph import Output
 
-#: Spark's defaults turn what they cannot read into nulls.
-_FILE_DEFAULTS = {"csv": {"header": "true", "mode": "FAILFAST"}, "json": {"mode": "FAILFAST"}}
 #: The column that says which check a row failed first.
 _VERDICT = "_check"
 _SHOWN_ROW_LENGTH = 500
@@ -88,7 +87,7 @@ class Relations:
             start = start_options(source.start, f"source {source.name}: start")
             return reader.format("laminar").options(**place, **start, **source.options).load(source.stream)
         if isinstance(source, FilesSource):
-            options = {**_FILE_DEFAULTS.get(source.format, {}), **source.options}
+            options = {**FILE_DEFAULTS.get(source.format, {}), **source.options}
             return reader.format(source.format).schema(source.schema).options(**options).load(source.path)
         if isinstance(source, KafkaSource):
             options = {
