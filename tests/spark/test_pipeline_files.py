@@ -189,6 +189,40 @@ def test_start_at_the_latest_row_needs_a_single_output(tmp_path: Path) -> None:
     assert "/out, /other would begin at different rows" in refused(tmp_path, text + SINK.replace("/out", "/other"))
 
 
+KAFKA = SOURCE.replace('stream = "/raw"', 'kind = "kafka"\nservers = "host:9092"\ntopic = "orders"')
+FILES = SOURCE.replace('stream = "/raw"', 'kind = "files"\npath = "in"\nformat = "json"\nschema = "a int"')
+RATE = SOURCE.replace('stream = "/raw"', 'kind = "rate"')
+DELTA = SINK.replace('stream = "/out"', 'kind = "delta"\npath = "table"\nfence = "/fence"')
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SOURCE + 'options = { startingoffsets = "latest" }' + SINK, "source raw: options has startingoffsets, which"),
+        (SOURCE + "options = { startingTimestamp = 5 }" + SINK, "the pipeline sets; use the key start"),
+        (
+            SOURCE + 'options = { Endpoint = "./other" }' + SINK,
+            "options has Endpoint, which the pipeline sets; use the",
+        ),
+        (SOURCE + 'options = { secret = "hush" }' + SINK, "give --secret, or set LAMINAR_SECRET"),
+        (KAFKA + 'options = { Subscribe = "other" }' + SINK, "use the key topic"),
+        (KAFKA + 'options = { "kafka.bootstrap.servers" = "other:1" }' + SINK, "use the key servers"),
+        (FILES + 'options = { PATH = "other" }' + SINK, "use the key path"),
+        (RATE + "options = { rowspersecond = 5 }" + SINK, "use the key rows_per_second"),
+        (
+            SOURCE + SINK + 'options = { Writer = "me" }',
+            "sink /out: options has Writer, which the pipeline sets; use the",
+        ),
+        (SOURCE + SINK + "options = { adoptquery = true }", "use the key adopt_query"),
+        (SOURCE + SINK + 'options = { checkpointLocation = "c" }', "use the key checkpoints of the file"),
+        (SOURCE + DELTA + 'options = { txnappid = "me" }', "leave it out, batches are known by the checkpoint"),
+        (FILES + "options = { header = true, Header = false }" + SINK, "options has header and Header, which are the"),
+    ],
+)
+def test_option_that_the_pipeline_sets_is_refused_with_the_key_to_use(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refused(tmp_path, HEAD + text)
+
+
 def test_module_or_function_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rules_of_test.py").write_text("def clean(frame):\n    return frame\n")
     text = (

@@ -85,7 +85,7 @@ class Relations:
         if isinstance(source, StreamSource):
             place = place_options(source.endpoint or self._endpoint or "", self._secret)
             start = start_options(source.start, f"source {source.name}: start")
-            return reader.format("laminar").options(**place, **start, **source.options).load(source.stream)
+            return reader.format("laminar").options(**{**place, **start, **source.options}).load(source.stream)
         if isinstance(source, FilesSource):
             options = {**FILE_DEFAULTS.get(source.format, {}), **source.options}
             return reader.format(source.format).schema(source.schema).options(**options).load(source.path)

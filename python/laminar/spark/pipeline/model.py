@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from laminar.errors import InvalidError
 from laminar.spark.pipeline.conform import conform
+from laminar.spark.pipeline.reserved import check_options
 
 _RELATION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PIPELINE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
@@ -54,6 +55,13 @@ class Create:
             raise InvalidError("create: a kv stream keeps the newest row of each key; give key")
 
 
+def _conform_source(source: Source) -> None:
+    where = f"source {source.name}"
+    conform(source, where)
+    _check_relation(source.name, "source")
+    check_options(source.options, type(source), where)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamSource:
     """A laminar stream. ``start`` is earliest, latest, ``{"0": 5}`` as JSON, or a time."""
@@ -67,8 +75,7 @@ class StreamSource:
     options: Options = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        conform(self, f"source {self.name}")
-        _check_relation(self.name, "source")
+        _conform_source(self)
         _check_path(self.stream, f"source {self.name}: stream")
 
 
@@ -85,8 +92,7 @@ class FilesSource:
     options: Options = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        conform(self, f"source {self.name}")
-        _check_relation(self.name, "source")
+        _conform_source(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +108,7 @@ class KafkaSource:
     options: Options = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        conform(self, f"source {self.name}")
-        _check_relation(self.name, "source")
+        _conform_source(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +122,7 @@ class RateSource:
     options: Options = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        conform(self, f"source {self.name}")
-        _check_relation(self.name, "source")
+        _conform_source(self)
         if self.rows_per_second < 1:
             raise InvalidError(f"source {self.name}: rows_per_second is {self.rows_per_second}; it must be at least 1")
 
@@ -209,13 +213,12 @@ class StreamSink:
     def __post_init__(self) -> None:
         conform(self, "sink")
         _check_path(self.stream, "sink: stream")
+        check_options(self.options, type(self), f"sink {self.stream}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetSink:
-    """A folder of Parquet on a local or mounted disk, one folder for each batch. Fenced by a laminar stream."""
-
-    kind: ClassVar[str] = "parquet"
+class FencedSink:
+    """What is no stream, at a path. A laminar stream, ``fence``, keeps who may write and which batches are done."""
 
     input: str
     path: str
@@ -228,6 +231,17 @@ class ParquetSink:
     def __post_init__(self) -> None:
         conform(self, "sink")
         _check_path(self.fence, f"sink {self.path}: fence")
+        check_options(self.options, type(self), f"sink {self.path}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetSink(FencedSink):
+    """A folder of Parquet on a local or mounted disk, one folder for each batch. Fenced by a laminar stream."""
+
+    kind: ClassVar[str] = "parquet"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if "://" in self.path:
             raise InvalidError(
                 f"sink {self.path}: a batch is put in place by a rename, which object stores do not have; "
@@ -236,22 +250,10 @@ class ParquetSink:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaSink:
+class DeltaSink(FencedSink):
     """A Delta table. Fenced by a laminar stream, and each batch once by Delta's txnAppId and txnVersion."""
 
     kind: ClassVar[str] = "delta"
-
-    input: str
-    path: str
-    fence: str
-    endpoint: str | None = None
-    writer: str | None = None
-    adopt_query: bool = False
-    options: Options = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        conform(self, "sink")
-        _check_path(self.fence, f"sink {self.path}: fence")
 
 
 Source: TypeAlias = StreamSource | FilesSource | KafkaSource | RateSource

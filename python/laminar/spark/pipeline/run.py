@@ -152,7 +152,7 @@ def _start(file: PipelineFile, output: Output, frame: DataFrame, secret: str | N
         before = _end(stream)
         query: StreamingQuery = (
             writer.format("laminar")
-            .options(**place_options(endpoint, secret), **sink.options)
+            .options(**{**place_options(endpoint, secret), **sink.options})
             .option("writer", output.writer)
             .option("adoptQuery", str(sink.adopt_query).lower())
             .start(sink.stream)
