@@ -36,6 +36,7 @@ from laminar.spark.pipeline import (
     run,
 )
 from laminar.spark.pipeline.folders import writing
+from spark.conftest import end_node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -183,6 +184,21 @@ def test_check_that_fails_ends_the_pipeline_with_the_row_and_nothing_of_the_batc
     assert str(error.value).startswith("pipeline orders, /")
     assert ids(db, "/out") == []
     assert ids(db, "/odd") == []
+
+
+def test_streams_of_the_same_name_on_two_clusters_are_written_both(
+    spark: SparkSession, endpoint: str, db: laminar.Cluster, tmp_path: Path
+) -> None:
+    put(tmp_path / "in", "1.json", orders(0, 5))
+    other = tmp_path / "other"
+    laminar.open(other, detached=True, client_timeout=60.0).close()
+    sinks = [StreamSink(input="raw", stream="/out", endpoint=one, create=Create()) for one in (endpoint, str(other))]
+    try:
+        run(one_pipeline(tmp_path, endpoint, sinks=sinks), spark=spark)
+        with laminar.connect(other) as second:
+            assert ids(second, "/out") == ids(db, "/out") == list(range(5))
+    finally:
+        end_node(other)
 
 
 def test_csv_with_its_columns_in_another_order_ends_the_pipeline(

@@ -351,6 +351,15 @@ def test_checks_that_share_a_stream_share_an_output_whose_name_lasts() -> None:
     assert aside.name == "bad-rows-9a105e95"
 
 
+def test_streams_of_the_same_name_on_two_clusters_have_checkpoints_of_their_own(tmp_path: Path) -> None:
+    sinks = SINK + 'endpoint = "./one"' + SINK + 'endpoint = "host:7400"' + SINK
+    file = load(written(tmp_path, HEAD + SOURCE + sinks))
+    checkpoints = [query["checkpoint"] for query in plan(file)[0]["queries"]]
+    assert len(set(checkpoints)) == 3
+    # As it was where the sink names no cluster: it goes on where it ended.
+    assert checkpoints[2].endswith("/orders/out-23fec70e")
+
+
 def test_picture_shows_every_relation_check_and_output(tmp_path: Path) -> None:
     file = load(written(tmp_path, example()))
     console = Console(width=200, record=True, file=(tmp_path / "out").open("w"))

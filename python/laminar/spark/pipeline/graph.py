@@ -37,10 +37,17 @@ class Output:
         return self.sink.stream if isinstance(self.sink, StreamSink) else self.sink.path
 
     @property
+    def place(self) -> str:
+        """The target, with its cluster if the sink names one: two clusters may have streams of the same name."""
+        if isinstance(self.sink, StreamSink) and self.sink.endpoint is not None:
+            return f"{self.target} at {self.sink.endpoint}"
+        return self.target
+
+    @property
     def name(self) -> str:
         """Names the folder of its checkpoint: the same as long as it writes to the same place."""
         plain = re.sub(r"[^A-Za-z0-9]+", "-", self.target).strip("-")[-60:]
-        return f"{plain}-{hashlib.blake2s(self.target.encode(), digest_size=4).hexdigest()}"
+        return f"{plain}-{hashlib.blake2s(self.place.encode(), digest_size=4).hexdigest()}"
 
     @property
     def writer(self) -> str:

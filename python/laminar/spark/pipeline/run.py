@@ -145,7 +145,7 @@ def _start(file: PipelineFile, output: Output, frame: DataFrame, secret: str | N
     sink = output.sink
     endpoint = sink.endpoint or file.endpoint or ""
     writer: DataStreamWriter = _triggered(frame, output).option("checkpointLocation", checkpoint(file, output))
-    name = f"pipeline {output.pipeline.name}, {output.target}"
+    name = f"pipeline {output.pipeline.name}, {output.place}"
     if isinstance(sink, StreamSink):
         db = clients.driver(endpoint, secret=secret, create=sink.create is not None)
         stream = target(db, sink.stream, frame, sink.create)
@@ -171,7 +171,7 @@ def _start(file: PipelineFile, output: Output, frame: DataFrame, secret: str | N
 
 def _triggered(frame: DataFrame, output: Output) -> DataStreamWriter:
     pipeline = output.pipeline
-    writer = frame.writeStream.queryName(f"{pipeline.name}:{output.target}")
+    writer = frame.writeStream.queryName(f"{pipeline.name}:{output.place}")
     if pipeline.once:
         return writer.trigger(availableNow=True)
     return writer if pipeline.trigger is None else writer.trigger(processingTime=pipeline.trigger)
