@@ -92,6 +92,22 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert plan(file)[0]["sources"][0]["path"] == str(folder / "in")
 
 
+def test_delta_table_is_relative_to_the_file_unless_it_is_an_address(tmp_path: Path) -> None:
+    for given, meant in (
+        ("table", str(tmp_path / "table")),
+        ("s3a://bucket/table", "s3a://bucket/table"),
+        ("dbfs:/table", "dbfs:/table"),
+    ):
+        file = load(written(tmp_path, HEAD + SOURCE + DELTA.replace('"table"', f'"{given}"')))
+        assert plan(file)[0]["queries"][0]["target"] == meant
+
+
+@pytest.mark.parametrize("other", ["table/", "./sub/../table", "file:FOLDER/table", "file://FOLDER/table"])
+def test_folder_that_two_sinks_write_is_refused_however_it_is_written(tmp_path: Path, other: str) -> None:
+    second = DELTA.replace('"table"', f'"{other.replace("FOLDER", str(tmp_path))}"').replace("/fence", "/fence2")
+    assert "table is written twice by pipeline orders" in refused(tmp_path, HEAD + SOURCE + DELTA + second)
+
+
 def test_addresses_and_object_stores_stay_as_they_are(tmp_path: Path) -> None:
     text = (HEAD + SOURCE + SINK).replace('"./data"', '"host:7400,other:7400"\ncheckpoints = "s3a://bucket/c"')
     file = load(written(tmp_path, text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -182,8 +183,19 @@ def _owned(output: Output, endpoint: str | None) -> Iterator[tuple[str | None, s
     if isinstance(output.sink, StreamSink):
         yield cluster, output.sink.stream
     else:
-        yield None, output.sink.path.rstrip("/")
+        yield None, _folder(output.sink.path)
         yield cluster, output.sink.fence
+
+
+def is_url(path: str) -> bool:
+    """Whether it names an object store or the like: ``s3a://…``, ``dbfs:/…``."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
+
+
+def _folder(path: str) -> str:
+    """One name for a folder, however it is written."""
+    local = re.sub(r"^file:(//)?(?=/)", "", path)
+    return local.rstrip("/") if is_url(local) else os.path.abspath(local)
 
 
 def _check_owned(file: PipelineFile) -> None:
@@ -244,4 +256,4 @@ def _circle(error: CycleError, *, last_word: bool = False) -> str:
     return " -> ".join(names)
 
 
-__all__ = ["Output", "ancestors", "check_file", "ordered", "outputs", "start_order"]
+__all__ = ["Output", "ancestors", "check_file", "is_url", "ordered", "outputs", "start_order"]

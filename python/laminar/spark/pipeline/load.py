@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import re
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from laminar.errors import InvalidError, LaminarError
+from laminar.spark import clients
 from laminar.spark.pipeline.conform import check_keys, made, nearest
-from laminar.spark.pipeline.graph import check_file
+from laminar.spark.pipeline.graph import check_file, is_url
 from laminar.spark.pipeline.model import (
     SINKS,
     SOURCES,
     Check,
     FilesSource,
-    ParquetSink,
+    FencedSink,
     Pipeline,
     PipelineFile,
     PythonTransform,
@@ -38,7 +38,6 @@ else:
 #: The tables of a pipeline, and the fields that they become.
 _TABLES = {"source": "sources", "transform": "transforms", "check": "checks", "sink": "sinks"}
 _PLAIN = tuple(field.name for field in dataclasses.fields(Pipeline) if field.name not in (*_TABLES, *_TABLES.values()))
-_ADDRESS = re.compile(r"[^/,\s]+:\d+(\s*,\s*[^/,\s]+:\d+)*")
 
 
 def load(path: Path | str, *, endpoint: str | None = None, only: Sequence[str] = ()) -> PipelineFile:
@@ -171,14 +170,14 @@ def _resolved(file: PipelineFile, folder: Path, endpoint: str | None) -> Pipelin
     base = folder.absolute()
 
     def placed(path: str) -> str:
-        return path if "://" in path else os.path.normpath(base / path)
+        return path if is_url(path) else os.path.normpath(base / path)
 
     def cluster(given: str | None) -> str | None:
-        return given if given is None or _ADDRESS.fullmatch(given) else placed(given)
+        return given if given is None or clients.is_address(given) else placed(given)
 
     def moved(thing: Any) -> Any:
         changed = {"endpoint": cluster(thing.endpoint)} if hasattr(thing, "endpoint") else {}
-        if isinstance(thing, FilesSource | ParquetSink):
+        if isinstance(thing, FilesSource | FencedSink):
             changed["path"] = placed(thing.path)
         return dataclasses.replace(thing, **changed) if changed else thing
 
@@ -191,7 +190,7 @@ def _resolved(file: PipelineFile, folder: Path, endpoint: str | None) -> Pipelin
             )
             for pipeline in file.pipelines
         ),
-        endpoint=cluster(file.endpoint) if endpoint is None else endpoint,
+        endpoint=cluster(file.endpoint) if endpoint is None else clients.absolute(endpoint),
         checkpoints=placed(file.checkpoints),
     )
 
