@@ -23,7 +23,8 @@ from laminar.spark.pipeline import (
     StreamSource,
     load,
 )
-from laminar.spark.pipeline.graph import check_file, ordered, outputs, start_order
+from laminar.spark.pipeline.checked import check_file
+from laminar.spark.pipeline.graph import ordered, outputs, start_order
 from laminar.spark.pipeline.picture import graph_tree, plan, plan_table
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "pipelines.md"
@@ -44,6 +45,10 @@ SINK = """
 input = "raw"
 stream = "/out"
 """
+KAFKA = SOURCE.replace('stream = "/raw"', 'kind = "kafka"\nservers = "host:9092"\ntopic = "orders"')
+FILES = SOURCE.replace('stream = "/raw"', 'kind = "files"\npath = "in"\nformat = "json"\nschema = "a int"')
+RATE = SOURCE.replace('stream = "/raw"', 'kind = "rate"')
+DELTA = SINK.replace('stream = "/out"', 'kind = "delta"\npath = "table"\nfence = "/fence"')
 
 
 def written(folder: Path, text: str, name: str = "pipeline.toml") -> Path:
@@ -199,16 +204,37 @@ def test_wrong_check_is_refused(tmp_path: Path, check: str, said: str) -> None:
     assert said in refused(tmp_path, HEAD + SOURCE + table + check + SINK)
 
 
-def test_start_at_the_latest_row_needs_a_single_output(tmp_path: Path) -> None:
-    text = HEAD + SOURCE + 'start = "latest"' + SINK
+@pytest.mark.parametrize(
+    "source",
+    [
+        SOURCE + 'start = "latest"',
+        SOURCE + 'start = " latest "',
+        SOURCE + """start = '{"0": -1}'""",
+        SOURCE + """start = ' { "0": 5, "1": -1 }'""",
+        KAFKA + 'start = "Latest"',
+        KAFKA + """start = '{"orders": {"0": -1}}'""",
+    ],
+)
+def test_start_at_the_latest_row_needs_a_single_output(tmp_path: Path, source: str) -> None:
+    text = HEAD + source + SINK
     load(written(tmp_path, text))
     assert "/out, /other would begin at different rows" in refused(tmp_path, text + SINK.replace("/out", "/other"))
 
 
-KAFKA = SOURCE.replace('stream = "/raw"', 'kind = "kafka"\nservers = "host:9092"\ntopic = "orders"')
-FILES = SOURCE.replace('stream = "/raw"', 'kind = "files"\npath = "in"\nformat = "json"\nschema = "a int"')
-RATE = SOURCE.replace('stream = "/raw"', 'kind = "rate"')
-DELTA = SINK.replace('stream = "/out"', 'kind = "delta"\npath = "table"\nfence = "/fence"')
+def test_start_that_is_no_place_is_refused(tmp_path: Path) -> None:
+    assert "source raw: start is 'noon'; it must be" in refused(tmp_path, HEAD + SOURCE + 'start = "noon"' + SINK)
+    assert "which is not JSON" in refused(tmp_path, HEAD + SOURCE + """start = '{"0": '""" + SINK)
+
+
+def test_files_that_are_cleaned_away_need_a_single_output(tmp_path: Path) -> None:
+    text = HEAD + FILES + 'options = { cleansource = "delete" }' + SINK
+    load(written(tmp_path, text))
+    second = SINK.replace("/out", "/other")
+    said = "cleanSource is delete, and /out, /other all read"
+    assert said in refused(tmp_path, text + second)
+    # Also if another pipeline reads them.
+    assert said in refused(tmp_path, text + '[[pipeline]]\nname = "more"' + FILES + second)
+    load(written(tmp_path, HEAD + FILES + 'options = { cleanSource = "off" }' + SINK + second))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Pipelines: sources, transforms, quality checks and sinks, run together and exactly once. See docs/pipelines.md.
 
-A file is read and checked by ``load`` (``load.py``, ``conform.py``, ``model.py``, ``graph.py``) without Spark;
-``picture.py`` draws it. ``run`` (``run.py``) starts one streaming query for each output, made in ``build.py``.
+A file is read and checked by ``load`` (``load.py``, ``conform.py``, ``model.py``, ``graph.py``, ``checked.py``) without
+Spark; ``picture.py`` draws it. ``run`` (``run.py``) starts one streaming query for each output, made in ``build.py``.
 """
 
 from __future__ import annotations

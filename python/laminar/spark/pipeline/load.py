@@ -13,14 +13,14 @@ from typing import Any
 
 from laminar.errors import InvalidError, LaminarError
 from laminar.spark import clients
+from laminar.spark.pipeline.checked import check_file, is_url
 from laminar.spark.pipeline.conform import check_keys, made, nearest
-from laminar.spark.pipeline.graph import check_file, is_url
 from laminar.spark.pipeline.model import (
     SINKS,
     SOURCES,
     Check,
-    FilesSource,
     FencedSink,
+    FilesSource,
     Pipeline,
     PipelineFile,
     PythonTransform,
