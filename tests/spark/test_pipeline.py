@@ -275,6 +275,30 @@ def test_deleted_checkpoint_is_refused_until_it_is_allowed(
     assert ids(db, "/out") == [0, 0, 1, 1, 2, 2]
 
 
+def test_deleted_checkpoint_with_a_quarantine_goes_on_where_both_allow_it(
+    spark: SparkSession, endpoint: str, db: laminar.Cluster, tmp_path: Path
+) -> None:
+    put(tmp_path / "in", "1.json", orders(0, 4))
+
+    def once(*, adopt: bool) -> None:
+        sink = StreamSink(input="raw", stream="/out", create=Create(), adopt_query=adopt)
+        aside = Check(
+            name="odd",
+            on="raw",
+            expect="id % 2 = 0",
+            otherwise="quarantine",
+            to="/odd",
+            create=Create(),
+            adopt_query=adopt,
+        )
+        run(one_pipeline(tmp_path, endpoint, sinks=(sink,), checks=(aside,)), spark=spark)
+
+    once(adopt=False)
+    shutil.rmtree(tmp_path / "checkpoints")
+    once(adopt=True)
+    assert ids(db, "/odd") == [1, 1, 3, 3]
+
+
 def test_wrong_sql_of_one_pipeline_leaves_no_query_running(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     put(tmp_path / "in", "1.json", orders(0, 3))
     good = one_pipeline(tmp_path, endpoint, once=False).pipelines[0]

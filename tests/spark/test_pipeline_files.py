@@ -194,8 +194,13 @@ def test_wrong_transform_is_refused(tmp_path: Path, transform: str, said: str) -
     [
         ('otherwise = "ignore"', "check good: otherwise is 'ignore'; it must be drop, quarantine, fail"),
         ('otherwise = "quarantine"', "check good: to is missing; name the stream that rows are put aside in"),
-        ('to = "/bad"', "to, writer and create are for rows put aside, and otherwise is drop"),
+        ('to = "/bad"', "check good: to is for rows put aside, and otherwise is drop"),
         ('otherwise = "quarantine"\nto = "/out"', "/out is written twice by pipeline orders"),
+        ("adopt_query = true", "check good: adopt_query is for rows put aside, and otherwise is drop"),
+        (
+            'otherwise = "quarantine"\nto = "/bad"\noptions = { writer = "x" }',
+            "check good: options has writer, which the pipeline sets",
+        ),
         ('otherwise = "quarantine"\nto = "bad"', "check good: to is 'bad'; the name of a stream begins with /"),
     ],
 )
@@ -391,6 +396,22 @@ def test_checks_that_share_a_stream_share_an_output_whose_name_lasts() -> None:
     assert (aside.target, aside.rejected_by) == ("/bad/rows", ("one", "two"))
     # It names the folder of the checkpoint: another name would begin anew.
     assert aside.name == "bad-rows-9a105e95"
+
+
+def test_quarantine_has_what_a_sink_has(tmp_path: Path) -> None:
+    table = '[[pipeline.check]]\nname = "NAME"\non = "raw"\nexpect = "a > 0"\notherwise = "quarantine"\nto = "/bad"\n'
+    given = 'endpoint = "./other"\nadopt_query = true\noptions = { blockBytes = "1m" }\n'
+    text = HEAD + SOURCE + table.replace("NAME", "one") + given + SINK
+    _, aside = outputs(load(written(tmp_path, text)).pipelines[0])
+    assert aside.sink == StreamSink(
+        input="raw",
+        stream="/bad",
+        endpoint=str(tmp_path / "other"),
+        adopt_query=True,
+        options={"blockBytes": "1m"},
+    )
+    both = text + table.replace("NAME", "two") + 'endpoint = "./other"\noptions = { blockBytes = "2m" }\n'
+    assert "checks one and two put rows of raw aside in /bad, with different options" in refused(tmp_path, both)
 
 
 def test_streams_of_the_same_name_on_two_clusters_have_checkpoints_of_their_own(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from laminar.errors import InvalidError
 from laminar.spark.pipeline.model import (
@@ -55,16 +56,33 @@ class Output:
 def outputs(pipeline: Pipeline) -> list[Output]:
     """What a pipeline writes. Checks that put rows of one relation aside in one stream share an output."""
     found = [Output(pipeline, sink) for sink in pipeline.sinks]
-    aside: dict[tuple[str, str], list[Check]] = {}
+    aside: dict[tuple[str, str, str | None], list[Check]] = {}
     for check in pipeline.checks:
         if check.to is not None:
-            aside.setdefault((check.on, check.to), []).append(check)
-    for (relation, stream), checks in aside.items():
-        writer = next((check.writer for check in checks if check.writer), None)
-        create = next((check.create for check in checks if check.create), None)
-        sink = StreamSink(input=relation, stream=stream, writer=writer, create=create)
+            aside.setdefault((check.on, check.to, check.endpoint), []).append(check)
+    for (relation, stream, endpoint), checks in aside.items():
+        # What one of them says counts for all.
+        said = {name: _said(checks, name) for name in ("writer", "create", "adopt_query", "options")}
+        sink = StreamSink(
+            input=relation, stream=stream, endpoint=endpoint, **{name: one for name, one in said.items() if one}
+        )
         found.append(Output(pipeline, sink, tuple(check.name for check in checks)))
     return found
+
+
+def _said(checks: list[Check], name: str) -> Any:
+    """What the checks of one output say; what they say differently is refused."""
+    first: Check | None = None
+    for check in checks:
+        if not getattr(check, name):
+            continue
+        first = first or check
+        if getattr(check, name) != getattr(first, name):
+            raise InvalidError(
+                f"checks {first.name} and {check.name} put rows of {check.on} aside in {check.to}, with different "
+                f"{name}; give it in one of them"
+            )
+    return None if first is None else getattr(first, name)
 
 
 def ordered(pipeline: Pipeline) -> list[Transform]:

@@ -186,6 +186,7 @@ def _resolved(file: PipelineFile, folder: Path, endpoint: str | None) -> Pipelin
             dataclasses.replace(
                 pipeline,
                 sources=tuple(moved(source) for source in pipeline.sources),
+                checks=tuple(moved(check) for check in pipeline.checks),
                 sinks=tuple(moved(sink) for sink in pipeline.sinks),
             )
             for pipeline in file.pipelines

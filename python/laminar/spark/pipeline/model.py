@@ -19,6 +19,8 @@ _RELATION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PIPELINE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _NAME_LENGTH_MAX = 100
 _ACTIONS = ("drop", "quarantine", "fail")
+#: What a check says of the stream that it puts rows aside in.
+_ASIDE = ("to", "endpoint", "writer", "create", "adopt_query", "options")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 Options: TypeAlias = Mapping[str, str]
@@ -168,7 +170,7 @@ class Check:
     """Rows of a relation for which the SQL expression is not true are dropped, put aside, or end the pipeline.
 
     An expression that is null is not true. A row goes by the first check that it fails. Rows put aside go to the stream
-    ``to``, with the name of the check in the column ``_check``.
+    ``to``, with the name of the check in the column ``_check``; the other fields are those of a ``StreamSink``.
     """
 
     name: str
@@ -176,8 +178,11 @@ class Check:
     expect: str
     otherwise: str = "drop"
     to: str | None = None
+    endpoint: str | None = None
     writer: str | None = None
     create: Create | None = None
+    adopt_query: bool = False
+    options: Options = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"check {self.name}"
@@ -187,13 +192,15 @@ class Check:
             raise InvalidError(f"{where}: otherwise is {self.otherwise!r}; it must be {', '.join(_ACTIONS)}")
         if self.otherwise == "quarantine" and self.to is None:
             raise InvalidError(f"{where}: to is missing; name the stream that rows are put aside in")
-        if self.otherwise != "quarantine" and (self.to, self.writer, self.create) != (None, None, None):
+        aside = [name for name in _ASIDE if getattr(self, name)]
+        if self.otherwise != "quarantine" and aside:
             raise InvalidError(
-                f"{where}: to, writer and create are for rows put aside, and otherwise is {self.otherwise}; "
-                "leave them out, or set otherwise to quarantine"
+                f"{where}: {' and '.join(aside)} is for rows put aside, and otherwise is {self.otherwise}; leave it "
+                "out, or set otherwise to quarantine"
             )
         if self.to is not None:
             _check_path(self.to, f"{where}: to")
+        check_options(self.options, StreamSink, where)
 
 
 @dataclass(frozen=True, kw_only=True)
