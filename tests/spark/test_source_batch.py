@@ -192,6 +192,22 @@ def test_removed_rows_fail_a_read_unless_it_may_do_without(spark: SparkSession, 
     assert ids(read(spark, endpoint, startingOffsets='{"0": 5}', failOnDataLoss="false")) == list(range(20, 40))
 
 
+def test_cut_whose_rows_were_removed_since_fails_unless_it_may_do_without(spark: SparkSession, endpoint: str) -> None:
+    stream = orders(endpoint, partitions=2, rows=40)
+    at = stream.barrier().global_index
+    assert read(spark, endpoint, at=at).count() == 40
+    stream.append([{"id": 100, "name": "later"}] * 20)
+    stream.trim(1, 20)
+    message = refused(spark, endpoint, at=at)
+    assert "partition 1: rows before offset 20 were removed" in message
+    assert f"none up to index {at} is left" in message
+    assert ids(read(spark, endpoint, at=at, failOnDataLoss="false")) == [
+        number for number in range(40) if number // 10 % 2 == 0
+    ]
+    # Removed before the cut: nothing of it is missing.
+    assert read(spark, endpoint, at=stream.barrier().global_index).count() == 40
+
+
 def test_rows_that_go_between_planning_and_reading_are_noticed(spark: SparkSession, endpoint: str) -> None:
     stream = orders(endpoint, partitions=1, rows=40)
     planned = {fail: read(spark, endpoint, failOnDataLoss=fail) for fail in ("true", "false")}

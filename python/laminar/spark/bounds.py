@@ -18,7 +18,10 @@ BARRIER_SECONDS = 30.0
 
 def of_batch(stream: Stream, options: SourceOptions) -> dict[int, tuple[int, int]]:
     """The offsets that a batch read begins and ends with: at one cut, unless the options say otherwise."""
-    there = stream.offsets(_cut(stream, options))
+    now = stream.barrier(timeout=BARRIER_SECONDS).global_index
+    there = stream.offsets(_cut(stream, options, now))
+    if options.at is not None and options.at < now and options.fail_on_data_loss:
+        _check_there_since(stream, options.at, there)
     starts = begin(stream, options, there)
     ends = _chosen(stream, options.ending_offsets, options.ending_time_ms, there, "endingOffsets")
     for partition, end in ends.items():
@@ -36,8 +39,7 @@ def of_batch(stream: Stream, options: SourceOptions) -> dict[int, tuple[int, int
     return {partition: (start, max(start, ends.get(partition, start))) for partition, start in starts.items()}
 
 
-def _cut(stream: Stream, options: SourceOptions) -> int:
-    now = stream.barrier(timeout=BARRIER_SECONDS).global_index
+def _cut(stream: Stream, options: SourceOptions, now: int) -> int:
     if options.at is not None and options.at > now:
         # Reading would wait until the log is there.
         raise InvalidError(
@@ -47,6 +49,21 @@ def _cut(stream: Stream, options: SourceOptions) -> int:
             limit=now,
         )
     return now if options.at is None else options.at
+
+
+def _check_there_since(stream: Stream, at: int, there: Mapping[int, tuple[int, int]]) -> None:
+    """Refuse a cut of which a partition has nothing left: what it had then is not known any more."""
+    for partition, (first, last) in there.items():
+        if first >= last > 0:
+            raise InvalidError(
+                f"stream {stream.path}, partition {partition}: rows before offset {first} were removed by retention, a "
+                f"trim or an overwrite, so none up to index {at} is left; read a later index, or set "
+                "failOnDataLoss=false to do without",
+                stream=stream.path,
+                partition=partition,
+                value=at,
+                limit=first,
+            )
 
 
 def begin(stream: Stream, options: SourceOptions, there: Mapping[int, tuple[int, int]]) -> dict[int, int]:
