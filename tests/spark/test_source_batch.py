@@ -215,7 +215,7 @@ def test_rows_that_go_between_planning_and_reading_are_noticed(spark: SparkSessi
         # Planned once: what this frame reads does not change any more.
         assert frame.rdd.getNumPartitions() == 1
     stream.trim(0, 20)
-    with pytest.raises(PySparkException, match="rows before 20 were trimmed"):
+    with pytest.raises(PySparkException, match="rows from offset 0 to 19 were removed by retention"):
         planned["true"].rdd.count()
     assert planned["false"].rdd.count() == 20
 

@@ -82,15 +82,20 @@ def kept(
     for partition, start in starts.items():
         first = there[partition][0]
         if start < first and fail:
-            raise InvalidError(
-                f"stream {stream.path}, partition {partition}: rows from offset {start} to {first - 1} were removed by "
-                f"retention, a trim or an overwrite; begin at {first}, or set failOnDataLoss=false to do without",
-                stream=stream.path,
-                partition=partition,
-                value=start,
-                limit=first,
-            )
+            raise removed(stream, partition, start, first)
     return {partition: max(start, there[partition][0]) for partition, start in starts.items()}
+
+
+def removed(stream: Stream, partition: int, start: int, first: int) -> InvalidError:
+    """Rows that were to be read are not there any more."""
+    return InvalidError(
+        f"stream {stream.path}, partition {partition}: rows from offset {start} to {first - 1} were removed by "
+        f"retention, a trim or an overwrite; begin at {first}, or set failOnDataLoss=false to do without",
+        stream=stream.path,
+        partition=partition,
+        value=start,
+        limit=first,
+    )
 
 
 def _chosen(
@@ -137,4 +142,4 @@ def _beyond(stream: Stream, option: str, partition: int, offset: int, end: int) 
     )
 
 
-__all__ = ["BARRIER_SECONDS", "begin", "kept", "of_batch"]
+__all__ = ["BARRIER_SECONDS", "begin", "kept", "of_batch", "removed"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar.errors import InvalidError
-from laminar.spark import clients, schemas
+from laminar.errors import CorruptionError, InvalidError
+from laminar.spark import bounds, clients, schemas
 from laminar.stream import Stream
 
 if TYPE_CHECKING:
@@ -53,11 +53,14 @@ class RowReader:
                 for batch in self._range(stream, split.partition, position, split.end, names):
                     yield batch
                     position += batch.num_rows
-            except InvalidError:
-                # Rows that retention has removed since the read was planned.
+            except (InvalidError, CorruptionError) as error:
+                # Rows may have been removed since the read was planned. A block of theirs that was collected is not
+                # found, which looks like corruption until one asks where the partition begins now.
                 first = stream.offsets()[split.partition][0]
-                if self.fail_on_data_loss or first <= position:
+                if first <= position:
                     raise
+                if self.fail_on_data_loss:
+                    raise bounds.removed(stream, split.partition, position, first) from error
                 position = first
                 continue
             break
