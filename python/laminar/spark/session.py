@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,24 +28,40 @@ _SETTINGS = {
 
 
 def local_session(app_name: str, master: str = "local[2]", **conf: str) -> SparkSession:
-    """A Spark session on this machine, or the one that this process has already.
+    """A Spark session on this machine. If this process has one already, that one, untouched.
 
     ``conf`` are settings of Spark, with ``_`` for ``.``: ``spark_sql_shuffle_partitions="8"``. Names with dots can be
-    given as ``**{"spark.speculation": "true"}``.
+    given as ``**{"spark.speculation": "true"}``. Where there is a session already, they are set in a new one beside it;
+    those that count for all of Spark are refused by Spark then.
     """
     check_pyspark()
+    from pyspark import SparkContext  # noqa: PLC0415 - importing laminar.spark needs no PySpark
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    given = {_dotted(name): value for name, value in conf.items()}
+    if SparkContext._active_spark_context is not None:
+        # In a thread without an active session, the first of the process.
+        return _beside(SparkSession.getActiveSession() or SparkSession.Builder().getOrCreate(), given)
     _check_java()
     # Without these Spark runs the system's Python, which may have neither laminar nor the same version.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Spark would look for the address of this machine's name, and complain about it.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - importing laminar.spark needs no PySpark
-
     builder = SparkSession.Builder().appName(app_name).master(master)
-    for name, value in {**_SETTINGS, **{_dotted(name): value for name, value in conf.items()}}.items():
+    for name, value in {**_SETTINGS, **given}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _beside(there: SparkSession, given: Mapping[str, str]) -> SparkSession:
+    """The session that is there: who has it does not expect that it changes."""
+    if not given:
+        return there
+    own = there.newSession()
+    for name, value in given.items():
+        own.conf.set(name, value)
+    return own
 
 
 def _dotted(name: str) -> str:
