@@ -108,7 +108,7 @@ def _verify_ranges(
 def _joined(
     partition: int, span: tuple[int, int], kept: int, work: list[Range], found: list[dict[str, Any]]
 ) -> VerifiedPartition:
-    """The ranges of a partition as one. Between two of them epochs must not fall either."""
+    """The ranges of a partition as one. Between two of them epochs must not fall either; more is not told of them."""
     pieces = [(piece, told_) for piece, told_ in zip(work, found, strict=True) if piece.partition == partition]
     fault: Fault | None = None
     epoch: int | None = None
