@@ -1,14 +1,14 @@
 """Spark: ``format("laminar")`` reads and writes streams, in batches and as streaming queries.
 
 ``pip install laminar[spark]`` is all it takes. ``register`` is for set-ups in which Spark does not find the format by
-itself, as a Spark Connect client without laminar on the server's path.
+itself: threads of your own that write, and a Spark Connect client without laminar on the server's path.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laminar.spark.session import local_session
+from laminar.spark.session import activate, local_session
 from laminar.spark.versions import check_pyspark
 
 if TYPE_CHECKING:
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("laminar")`` known to this session."""
+    """Make ``format("laminar")`` known to this session, and the session to this thread if that has none.
+
+    Spark looks for formats that are written in Python in the active session of the thread that writes.
+    """
     check_pyspark()
     from laminar.spark.datasource import LaminarDataSource  # noqa: PLC0415 - needs PySpark, which was checked
 
     spark.dataSource.register(LaminarDataSource)
+    activate(spark)
 
 
 def fenced(  # noqa: PLR0913 - each is a question that users have

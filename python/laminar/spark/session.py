@@ -54,6 +54,13 @@ def local_session(app_name: str, master: str = "local[2]", **conf: str) -> Spark
     return builder.getOrCreate()
 
 
+def activate(spark: SparkSession) -> None:
+    """Make it the active session of this thread, if there is none: that is where Spark looks for Python formats."""
+    if spark.getActiveSession() is None:
+        # Making a frame of Python's rows is what sets it.
+        spark.createDataFrame([], "place long")
+
+
 def _beside(there: SparkSession, given: Mapping[str, str]) -> SparkSession:
     """The session that is there: who has it does not expect that it changes."""
     if not given:
@@ -79,4 +86,4 @@ def _check_java() -> None:
         )
 
 
-__all__ = ["local_session"]
+__all__ = ["activate", "local_session"]

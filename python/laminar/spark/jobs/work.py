@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from laminar import errors
 from laminar.errors import InternalError, InvalidError, LaminarError
-from laminar.spark.session import local_session
+from laminar.spark.session import activate, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,10 +61,8 @@ def ranges(starts: Mapping[int, int], ends: Mapping[int, int], rows_max: int) ->
 def session(spark: SparkSession | None, name: str) -> SparkSession:
     """The session that was given, or a local one."""
     spark = spark or local_session(name)
-    if spark.getActiveSession() is None:
-        # In a thread of the caller. Spark looks for formats written in Python in the thread's active session; making a
-        # frame is what sets it.
-        spark.createDataFrame([], "place long")
+    # This may be a thread of the caller.
+    activate(spark)
     return spark
 
 
