@@ -193,6 +193,22 @@ def test_options_of_the_sink() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "text"),
+    [("checkpointLocation", "./c"), ("queryname", "orders"), ("asyncProgressTrackingEnabled", "true")],
+)
+def test_what_only_a_streaming_query_has_is_refused_in_a_batch_write(option: str, text: str) -> None:
+    with pytest.raises(laminar.InvalidError, match=r"is for streaming queries.*leave it out, or use writeStream"):
+        SinkOptions.of({**PLACE, option: text}).check_batch()
+    SinkOptions.of({**PLACE, "asyncProgressTrackingEnabled": "false"}).check_batch()
+
+
+def test_each_node_linger_has_a_handle_of_its_own(endpoint: str) -> None:
+    first, second, again = (clients.driver(endpoint, linger=linger) for linger in (7.0, 9.0, 7.0))
+    assert first is again
+    assert first is not second
+
+
+@pytest.mark.parametrize(
     ("page", "known"), [("spark-source.md", options._SOURCE), ("spark.md", options._SINK)], ids=["source", "sink"]
 )
 def test_the_documentation_has_every_option(page: str, known: tuple[str, ...]) -> None:

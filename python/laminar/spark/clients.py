@@ -26,7 +26,7 @@ ANSWER_SECONDS = 3.0
 
 _ADDRESSES = re.compile(r"[^/,\s]+:\d+(\s*,\s*[^/,\s]+:\d+)*")
 
-_clusters: dict[tuple[str, str, str | None], laminar.Cluster] = {}
+_clusters: dict[tuple[str, str, str | None, float | None], laminar.Cluster] = {}
 
 
 def is_address(endpoint: str) -> bool:
@@ -46,7 +46,8 @@ def driver(
 
     A folder that is not there is an error, unless ``create`` is set: a misspelt path must not become an empty folder.
     """
-    key = ("driver", absolute(endpoint), secret)
+    # A handle starts the node again if that was killed, with the time it was made with.
+    key = ("driver", absolute(endpoint), secret, linger)
     found = _clusters.get(key)
     if found is None:
         found = _clusters.setdefault(key, _open(key[1], secret, linger, create=create))
@@ -55,7 +56,7 @@ def driver(
 
 def worker(endpoint: str, *, secret: str | None = None) -> laminar.Cluster:
     """The cluster of an endpoint that ``absolute`` gave, for processes of executors: a client only."""
-    key = ("worker", endpoint, secret)
+    key = ("worker", endpoint, secret, None)
     found = _clusters.get(key)
     if found is None:
         found = _clusters.setdefault(key, laminar.connect(_target(endpoint), secret=secret))

@@ -189,7 +189,17 @@ class SinkOptions:
         )
 
     def check_batch(self) -> None:
-        """Refuse what does not go together in a batch write."""
+        """Refuse what does not go together in a batch write, and what only a streaming query has."""
+        for name, given in (
+            ("checkpointLocation", self.checkpoint_location is not None),
+            ("queryName", self.query_name is not None),
+            ("asyncProgressTrackingEnabled", self.async_progress),
+        ):
+            if given:
+                raise InvalidError(
+                    f"{name} is for streaming queries, and a batch write goes by txnAppId and txnVersion; leave it "
+                    "out, or use writeStream"
+                )
         if (self.txn_app_id is None) != (self.txn_version is None):
             one, other = ("txnAppId", "txnVersion") if self.txn_version is None else ("txnVersion", "txnAppId")
             raise InvalidError(f"{one} is given without {other}; a write is known by both, give both or none")
