@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from nodes import wait_until
+from pyspark.errors import PySparkException
 
 import laminar
 from laminar.errors import InvalidError, StaleEpochError
@@ -258,6 +259,30 @@ def test_parquet_batch_that_two_runs_write_at_once_is_there_once(spark: SparkSes
     assert batch.name == "batch=0000000004"
     assert spark.read.parquet(str(batch)).count() == 10
     assert list((tmp_path / "table/_writing").iterdir()) == []
+
+
+def test_parquet_sink_removes_what_killed_runs_left_of_batches_that_are_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hidden = tmp_path / "table/_writing"
+    # Of this batch by an earlier run; of one that is not there; by a later run; of another query.
+    left = {name: hidden / name for name in ("q.4.6.aa", "q.5.6.aa", "q.4.8.aa", "other.4.6.aa")}
+    for folder in left.values():
+        folder.mkdir(parents=True)
+        (folder / "part.parquet").write_bytes(b"half a file")
+    write = writing(ParquetSink(input="raw", path=str(tmp_path / "table"), fence="/fence"))
+    write(spark.range(10), 4, Transaction("/fence/orders/q", 4, 7))
+    assert sorted(folder.name for folder in hidden.iterdir()) == ["other.4.6.aa", "q.4.8.aa", "q.5.6.aa"]
+    write(spark.range(10), 5, Transaction("/fence/orders/q", 5, 9))
+    assert [folder.name for folder in hidden.iterdir()] == ["other.4.6.aa"]
+    assert spark.read.parquet(str(tmp_path / "table")).count() == 20
+
+
+def test_parquet_batch_that_cannot_be_written_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    write = writing(ParquetSink(input="raw", path=str(tmp_path / "table"), fence="/fence"))
+    with pytest.raises(PySparkException):
+        write(spark.range(10).selectExpr("assert_true(id < 5)"), 4, Transaction("/fence/orders/q", 4, 7))
+    assert list(tmp_path.glob("table/*/*")) == []
 
 
 def test_deleted_checkpoint_is_refused_until_it_is_allowed(

@@ -7,14 +7,17 @@ OUT/partition=3/offsets=0-1000000/rows.parquet
 ```
 
 A file is written under a hidden name and renamed, so whoever reads the folder sees whole files, and each range once.
+What was left under hidden names by attempts that were killed goes when the plan is done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from laminar.spark.jobs.work import Range
 
 _VERSION = 1
 _DONE = re.compile(r"(\d{8})\.json")
+_HIDDEN = re.compile(r"\..+\.[0-9a-f]{32}")
 _PLAN = re.compile(r"(\d{8})\.plan\.json")
 
 
@@ -125,6 +129,16 @@ class Folder:
         """Write down what was exported: from now on it counts."""
         self._write(f"{done.number:08d}.json", done.to_json())
         self.files.delete_file(f"{self.root}/_manifests/{done.number:08d}.plan.json")
+        self._clear({"_manifests", *(file.path.rpartition("/")[0] for file in done.files)})
+
+    def _clear(self, folders: Iterable[str]) -> None:
+        """Remove what attempts that were killed left under hidden names. Nobody writes there any more."""
+        for folder in folders:
+            selector = fs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
+            for info in self.files.get_file_info(selector):
+                if _HIDDEN.fullmatch(info.base_name):
+                    with contextlib.suppress(FileNotFoundError):
+                        self.files.delete_file(info.path)
 
     def put(self, path: str, write: Any) -> int:
         """A file by a function that takes an open one, whole or not at all; how many bytes it has."""
