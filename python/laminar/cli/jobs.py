@@ -252,7 +252,7 @@ def _check_stream(at: str, secret: str | None, stream: str) -> None:
     from laminar.spark import clients  # noqa: PLC0415 - help needs no Spark
 
     check_target(at)
-    clients.driver(at, secret=secret).stream(stream)
+    clients.stream_of(clients.driver(at, secret=secret), stream)
 
 
 def _create(*, create: bool, partitions: int, key: list[str], machine: str) -> Create | None:

@@ -63,6 +63,20 @@ def worker(endpoint: str, *, secret: str | None = None) -> laminar.Cluster:
     return found
 
 
+def stream_of(cluster: laminar.Cluster, path: str) -> laminar.Stream:
+    """A stream that is there; one that is not is an error with the nearest name."""
+    try:
+        return cluster.stream(path)
+    except InvalidError as refused:
+        there = [stream.path for stream in cluster.streams()]
+        if path in there:
+            raise
+        near = difflib.get_close_matches(path, there, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(there)[:10]) or 'none'}"
+        message = f"there is no stream {path} at {cluster._described}; {hint}"
+        raise InvalidError(message, stream=path) from refused
+
+
 def _open(endpoint: str, secret: str | None, linger: float, *, create: bool) -> laminar.Cluster:
     if is_address(endpoint):
         # The handle that is kept waits longer: a node may be away for a while once it has answered.
@@ -112,4 +126,4 @@ def _nearest_folder(folder: Path) -> Path | None:
     return folder.parent / near[0] if near else None
 
 
-__all__ = ["ANSWER_SECONDS", "LINGER_SECONDS", "absolute", "driver", "is_address", "worker"]
+__all__ = ["ANSWER_SECONDS", "LINGER_SECONDS", "absolute", "driver", "is_address", "stream_of", "worker"]

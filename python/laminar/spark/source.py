@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from laminar.errors import InvalidError
 from laminar.spark import bounds, clients, schemas, splits
 from laminar.spark.reading import RowReader
 from laminar.spark.splits import Split
@@ -22,15 +20,9 @@ if TYPE_CHECKING:
 
 
 def open_stream(place: Place) -> Stream:
-    """The stream, for processes of the driver; one that is not there is an error with the nearest name."""
+    """The stream, for processes of the driver."""
     cluster = clients.driver(place.endpoint, secret=place.secret, linger=place.node_linger)
-    try:
-        return cluster.stream(place.stream)
-    except InvalidError as refused:
-        there = [stream.path for stream in cluster.streams()]
-        if place.stream in there:
-            raise
-        raise InvalidError(_no_stream(place, there), stream=place.stream) from refused
+    return clients.stream_of(cluster, place.stream)
 
 
 def offered(stream: Stream, options: SourceOptions) -> StructType:
@@ -64,12 +56,6 @@ class BatchReader(DataSourceReader):
         """The rows of a split."""
         # Spark makes up a partition where there is none.
         return self._rows.read(partition) if isinstance(partition, Split) else iter(())
-
-
-def _no_stream(place: Place, there: list[str]) -> str:
-    near = difflib.get_close_matches(place.stream, there, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(there)[:10]) or 'none'}"
-    return f"there is no stream {place.stream} at {place.endpoint}; {hint}"
 
 
 __all__ = ["BatchReader", "offered", "open_stream"]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
+from laminar.spark.ranges import Range
 
-@dataclass(frozen=True)
-class Split(InputPartition):
-    """The rows of a partition from one offset up to another."""
 
-    partition: int
-    start: int
-    end: int
+class Split(Range, InputPartition):
+    """A range as Spark plans it: one task reads it."""
 
 
 def split(

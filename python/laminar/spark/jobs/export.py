@@ -62,7 +62,7 @@ def export(  # noqa: PLR0913 - each is an option of the command
     began = time.monotonic()
     if rows_per_file < 1:
         raise InvalidError(f"rows_per_file is {rows_per_file}; it must be at least 1")
-    source = clients.driver(endpoint, secret=secret).stream(stream)
+    source = clients.stream_of(clients.driver(endpoint, secret=secret), stream)
     folder = Folder(out)
     place = _Place(clients.absolute(endpoint), secret, stream, folder.address)
     job = _Export(source, folder, place, spark, progress, allow_gaps=allow_gaps)

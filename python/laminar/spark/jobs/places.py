@@ -41,7 +41,7 @@ def start_options(start: str, where: str) -> dict[str, str]:
 def existing(db: laminar.Cluster, path: str, create: Create | None) -> laminar.Stream | None:
     """The stream, if it is there. One that is not there and that nobody is to make is an error."""
     if create is None:
-        return db.stream(path)
+        return clients.stream_of(db, path)
     return next((stream for stream in db.streams(path) if stream.path == path), None)
 
 
@@ -64,6 +64,11 @@ def target(db: laminar.Cluster, path: str, frame: DataFrame, create: Create | No
     return db.create_stream(
         path, create.partitions, to_arrow(frame.schema), list(create.key) or None, create.machine, exist_ok=True
     )
+
+
+def end_of(stream: laminar.Stream) -> int:
+    """Where its partitions end, added up: the difference of two is how many rows came between."""
+    return sum(end for _, end in stream.offsets().values())
 
 
 def fitted(frame: DataFrame, stream: laminar.Stream) -> DataFrame:
@@ -91,4 +96,4 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-__all__ = ["existing", "fitted", "place_options", "start_options", "target"]
+__all__ = ["end_of", "existing", "fitted", "place_options", "start_options", "target"]

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from laminar.errors import InvalidError
 from laminar.spark import clients
-from laminar.spark.jobs.places import place_options, start_options, target
+from laminar.spark.jobs.places import end_of, existing, place_options, start_options, target
 from laminar.spark.jobs.queries import Running, asked_to_stop, release, watch
 from laminar.spark.jobs.work import Progress, session, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    import laminar
     from laminar.spark.pipeline.model import Create
 
 
@@ -57,9 +56,8 @@ def replay(  # noqa: PLR0913 - each is an option of the command
         raise InvalidError(f"{stream} is to be replayed into itself; name another stream to write to", stream=stream)
     reading = {**place_options(endpoint, secret), **start_options(start, "start")}
     db = clients.driver(endpoint, secret=secret)
-    db.stream(stream)
-    if create is None:
-        db.stream(to)
+    clients.stream_of(db, stream)
+    existing(db, to, create)
     # A session of its own, so that a view named input disturbs nobody.
     own = session(spark, f"laminar replay {stream}").newSession()
     with told(), asked_to_stop() as asked:
@@ -68,7 +66,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
             frame.createOrReplaceTempView("input")
             frame = own.sql(sql)
         there = target(db, to, frame, create)
-        before = _end(there)
+        before = end_of(there)
         name = writer or f"replay-{stream}"
         query = (
             frame.writeStream.format("laminar")
@@ -81,11 +79,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
         running = Running(to, query)
         watch([running], asked, None if progress is None else lambda: progress(running.rows, None))
         release(there, query)
-    return Replayed(stream, to, running.rows, _end(there) - before, running.batches, time.monotonic() - began)
-
-
-def _end(stream: laminar.Stream) -> int:
-    return sum(end for _, end in stream.offsets().values())
+    return Replayed(stream, to, running.rows, end_of(there) - before, running.batches, time.monotonic() - began)
 
 
 __all__ = ["Replayed", "replay"]

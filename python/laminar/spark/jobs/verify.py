@@ -74,7 +74,7 @@ def verify(  # noqa: PLR0913 - each is an option of the command
     began = time.monotonic()
     if rows_per_split < 1:
         raise InvalidError(f"rows_per_split is {rows_per_split}; it must be at least 1")
-    source = clients.driver(endpoint, secret=secret).stream(stream)
+    source = clients.stream_of(clients.driver(endpoint, secret=secret), stream)
     offsets = source.offsets(source.barrier(timeout=30.0))
     starts = {partition: first for partition, (first, _) in offsets.items()}
     work = ranges(starts, {partition: end for partition, (_, end) in offsets.items()}, rows_per_split)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from laminar import errors
 from laminar.errors import InternalError, InvalidError, LaminarError
+from laminar.spark.ranges import Range, ranges
 from laminar.spark.session import activate, local_session
 
 if TYPE_CHECKING:
@@ -33,29 +33,6 @@ _HEADER = re.compile(
 #: Classes of SQLSTATE that blame what was asked or the data: features that there are not, wrong values, wrong SQL.
 _USERS_STATES = ("0A", "22", "23", "42", "P0")
 _PYTHON = re.compile(r"[A-Za-z_.]+(Error|Exception): ")
-
-
-@dataclass(frozen=True, order=True)
-class Range:
-    """Rows of a partition, from ``start`` and before ``end``."""
-
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def rows(self) -> int:
-        """How many."""
-        return self.end - self.start
-
-
-def ranges(starts: Mapping[int, int], ends: Mapping[int, int], rows_max: int) -> list[Range]:
-    """All rows between, in pieces of at most so many."""
-    return [
-        Range(partition, begin, min(begin + rows_max, end))
-        for partition, end in sorted(ends.items())
-        for begin in range(starts.get(partition, 0), end, rows_max)
-    ]
 
 
 def session(spark: SparkSession | None, name: str) -> SparkSession:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from laminar.errors import InvalidError
 from laminar.spark import clients
-from laminar.spark.jobs.places import place_options, target
+from laminar.spark.jobs.places import end_of, place_options, target
 from laminar.spark.jobs.queries import Running, asked_to_stop, release, stop, watch
 from laminar.spark.jobs.work import session, told
 from laminar.spark.pipeline.build import Relations
@@ -74,7 +74,7 @@ class _Started:
             release(self.stream, self.running.query)
 
     def ran(self) -> RanOutput:
-        written = None if self.stream is None else _end(self.stream) - self.end_before
+        written = None if self.stream is None else end_of(self.stream) - self.end_before
         return RanOutput(
             self.output.pipeline.name, self.output.target, self.running.rows, written, self.running.batches
         )
@@ -123,7 +123,7 @@ def check_streams(file: PipelineFile, *, secret: str | None = None) -> None:
                 needed.append((endpoint, source.stream, f"pipeline {pipeline.name}, source {source.name}"))
     for endpoint, stream, what in needed:
         try:
-            clients.driver(endpoint, secret=secret).stream(stream)
+            clients.stream_of(clients.driver(endpoint, secret=secret), stream)
         except InvalidError as error:  # noqa: PERF203 - each is asked for over the network
             raise InvalidError(f"{what}: {error}", stream=stream) from None
 
@@ -149,7 +149,7 @@ def _start(file: PipelineFile, output: Output, frame: DataFrame, secret: str | N
     if isinstance(sink, StreamSink):
         db = clients.driver(endpoint, secret=secret, create=sink.create is not None)
         stream = target(db, sink.stream, frame, sink.create)
-        before = _end(stream)
+        before = end_of(stream)
         query: StreamingQuery = (
             writer.format("laminar")
             .options(**{**place_options(endpoint, secret), **sink.options})
@@ -186,10 +186,6 @@ def _send_modules(spark: SparkSession, file: PipelineFile) -> None:
                 source = getattr(module, "__file__", None)
                 if source is not None and "." not in module.__name__ and "site-packages" not in Path(source).parts:
                     spark.sparkContext.addPyFile(source)
-
-
-def _end(stream: laminar.Stream) -> int:
-    return sum(end for _, end in stream.offsets().values())
 
 
 __all__ = ["Ran", "RanOutput", "check_streams", "run"]
