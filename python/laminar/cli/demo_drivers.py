@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from laminar.cli.demo_lines import JsonLines
 from laminar.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ class DriverProcess:
         self.ended: dict[str, dict[str, Any]] = {}
         #: Whether the batch that it hung in was written to Parquet.
         self.wrote = False
-        self._half = b""
         self._errors = Path(folder) / f"{name}.err"
         command = [sys.executable, "-m", "laminar.spark.demo_driver", folder, endpoint, stream, name]
         with self._errors.open("wb") as errors:
@@ -46,6 +44,7 @@ class DriverProcess:
                 stderr=errors,
                 start_new_session=True,
             )
+        self._lines = JsonLines(self._process.stdout, self._heard)
 
     @property
     def pid(self) -> int:
@@ -56,7 +55,7 @@ class DriverProcess:
         """Take in what it says until the condition holds."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not condition():
-            if not self._hear(0.1) and not condition():
+            if not self._lines.hear(0.1) and not condition():
                 raise UnavailableError(f"the {self.name} driver ended before {what}: {self._last_words()}")
             if time.monotonic() > deadline:
                 raise UnavailableError(
@@ -65,24 +64,9 @@ class DriverProcess:
 
     def hear_to_its_end(self) -> None:
         """Wait until it is gone."""
-        while self._hear(0.1):
+        while self._lines.hear(0.1):
             pass
         self._process.wait(DEADLINE_SECONDS)
-
-    def _hear(self, seconds: float) -> bool:
-        out = self._process.stdout
-        if out is None:
-            return False
-        ready, _, _ = select.select([out], [], [], seconds)
-        if not ready:
-            return True
-        data = os.read(out.fileno(), 1 << 16)
-        *lines, self._half = (self._half + data).split(b"\n")
-        for line in lines:
-            # Java also writes here; only what begins as ours is ours.
-            if line.startswith(b"{"):
-                self._heard(json.loads(line))
-        return bool(data)
 
     def _heard(self, said: dict[str, Any]) -> None:
         if "held" in said:

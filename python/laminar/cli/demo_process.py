@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from laminar.cli.demo_lines import JsonLines
 from laminar.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class WriterProcess:
         self.refused: dict[str, Any] | None = None
         self.node: int | None = None
         self.stopped = False
-        self._half = b""
         # A group of its own: a Ctrl-C is for the one that tells the story, and it ends them all.
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "laminar.cli.demo_writer", folder, stream, name, str(first)],
@@ -42,6 +40,7 @@ class WriterProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        self._lines = JsonLines(self._process.stdout, self._heard)
 
     @property
     def pid(self) -> int:
@@ -50,17 +49,7 @@ class WriterProcess:
 
     def hear(self, seconds: float) -> bool:
         """Take in what it says within this time; false if its output has ended."""
-        out = self._process.stdout
-        if out is None:
-            return False
-        ready, _, _ = select.select([out], [], [], seconds)
-        if not ready:
-            return True
-        data = os.read(out.fileno(), 1 << 16)
-        *lines, self._half = (self._half + data).split(b"\n")
-        for line in lines:
-            self._heard(json.loads(line))
-        return bool(data)
+        return self._lines.hear(seconds)
 
     def _heard(self, said: dict[str, Any]) -> None:
         if "claimed" in said:
