@@ -229,6 +229,13 @@ def test_replay_without_its_checkpoint_is_refused_and_writes_nothing_twice(
     with pytest.raises(InvalidError, match="adoptQuery"):
         replay("/a", "/b", endpoint=endpoint, checkpoint=str(tmp_path / "two"), create=create, spark=spark)
     assert ids(stream.cluster.stream("/b")) == list(range(20))
+    stream.append(rows(20, 5))
+    start = json.dumps({str(partition): end for partition, (_, end) in stream.offsets().items()})
+    checkpoint = str(tmp_path / "three")
+    replay("/a", "/b", endpoint=endpoint, checkpoint=checkpoint, start=start, adopt_query=True, spark=spark)
+    stream.append(rows(25, 5))
+    replay("/a", "/b", endpoint=endpoint, checkpoint=checkpoint, spark=spark)
+    assert ids(stream.cluster.stream("/b")) == [*range(20), *range(25, 30)]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_a_limit_of_rows_gives_whole_commits_each_once(spark: SparkSession, endp
     progress = ended.lastProgress
     assert progress is not None
     for name in ("endOffset", "latestOffset"):
-        assert json.loads(progress["sources"][0][name]) == ends
+        assert json.loads(progress["sources"][0][name]) == {**ends, "streamId": shop.stream.stream_id}
 
 
 def test_limits_below_one_commit_give_one_commit(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
@@ -250,9 +250,12 @@ def test_a_stream_that_was_made_again_is_not_taken_for_the_old(
     shop.commit(2)
     run(reading(spark, endpoint), Seen(), tmp_path / "checkpoint")
     shop.stream.cluster.drop_stream("/shop/orders")
-    Shop(endpoint, partitions=1).commit()
-    with pytest.raises(StreamingQueryException, match="partition 0"):
-        run(reading(spark, endpoint), Seen(), tmp_path / "checkpoint")
+    again = Shop(endpoint, partitions=1)
+    for _ in range(2):
+        # Shorter than the old one, then longer.
+        again.commit(2)
+        with pytest.raises(StreamingQueryException, match="dropped and made again"):
+            run(reading(spark, endpoint), Seen(), tmp_path / "checkpoint")
 
 
 def test_a_query_goes_on_after_its_node_was_killed(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:

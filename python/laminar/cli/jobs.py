@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from laminar.spark.pipeline.model import Create
 
 _WRITER = typer.Option(None, "--writer", "-w", metavar="NAME", help="Claim the stream as this writer.")
+_ADOPT = typer.Option(False, "--adopt-query", help="Go on under the writer's name with another checkpoint.")
 _FOLLOW = typer.Option(False, "--follow", help="Go on with what comes, until Ctrl-C.")
 _CHECKPOINT = typer.Option(None, "--checkpoint", metavar="FOLDER", help="Where it notes how far it is, to go on from.")
 
@@ -45,6 +46,7 @@ def ingest(  # noqa: PLR0913 - one argument an option
     follow: bool = _FOLLOW,
     checkpoint: str | None = _CHECKPOINT,
     writer: str | None = _WRITER,
+    adopt_query: bool = _ADOPT,
     master: str = MASTER,
     conf: list[str] = CONF,
     package: list[str] = PACKAGE,
@@ -75,6 +77,7 @@ def ingest(  # noqa: PLR0913 - one argument an option
             schema=schema,
             create=made,
             writer=writer,
+            adopt_query=adopt_query,
             txn_id=txn_id,
             follow=follow,
             checkpoint=checkpoint,
@@ -154,6 +157,7 @@ def replay(  # noqa: PLR0913 - one argument an option
     machine: str = MACHINE,
     follow: bool = _FOLLOW,
     writer: str | None = _WRITER,
+    adopt_query: bool = _ADOPT,
     master: str = MASTER,
     conf: list[str] = CONF,
     at: str = AT,
@@ -179,6 +183,7 @@ def replay(  # noqa: PLR0913 - one argument an option
             sql=sql,
             create=made,
             writer=writer,
+            adopt_query=adopt_query,
             follow=follow,
             spark=spark,
             progress=draw,

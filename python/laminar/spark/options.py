@@ -194,6 +194,7 @@ class SinkOptions:
             ("checkpointLocation", self.checkpoint_location is not None),
             ("queryName", self.query_name is not None),
             ("asyncProgressTrackingEnabled", self.async_progress),
+            ("adoptQuery", self.adopt_query),
         ):
             if given:
                 raise InvalidError(
@@ -203,8 +204,6 @@ class SinkOptions:
         if (self.txn_app_id is None) != (self.txn_version is None):
             one, other = ("txnAppId", "txnVersion") if self.txn_version is None else ("txnVersion", "txnAppId")
             raise InvalidError(f"{one} is given without {other}; a write is known by both, give both or none")
-        if self.adopt_query and self.writer is None:
-            raise InvalidError("adoptQuery is given without writer, and only a writer has a query; leave it out")
 
     def check_streaming(self) -> str:
         """Refuse what a streaming write cannot do, and return the name that it owns the stream under."""

@@ -1,6 +1,7 @@
 """Reading a stream as a streaming query.
 
-Spark's offsets are ``{"partition": next offset}``. Every vector of them is a cut: the end of all partitions at one
+Spark's offsets are ``{"partition": next offset}``, with the stream's id as ``"streamId"``: a stream that was dropped
+and made again is another one, however long it is. Every vector of them is a cut: the end of all partitions at one
 global index, so that a query never sees half of what was committed together, and limits hold but for one commit.
 
 The reader lives in a process of the driver as long as the query does, and so does the node of a folder. It starts the
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from laminar.errors import InvalidError
 from laminar.spark import bounds, schemas, splits
+from laminar.spark.parsing import STREAM_ID
 from laminar.spark.reading import RowReader
 from laminar.spark.source import offered, open_stream
 from laminar.spark.splits import Split
@@ -55,19 +57,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         there = stream.offsets(stream.barrier(timeout=bounds.BARRIER_SECONDS))
         if options.starting_offsets is None and options.starting_time_ms is None:
-            return _told({partition: end for partition, (_, end) in there.items()})
-        return _told(bounds.begin(stream, options, there))
+            return self._told({partition: end for partition, (_, end) in there.items()})
+        return self._told(bounds.begin(stream, options, there))
 
     def latestOffset(self, start: Mapping[str, int] | None, limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
         """The furthest cut after ``start`` that the limit allows: whole commits, and at least one."""
-        begin = _read(start or {})
+        begin = self._read(start or {})
         rows_max, bytes_max = self._limits(limit)
         cut = self._cut(begin, rows_max, bytes_max)
         if self._options.fail_on_data_loss:
             there = {partition: (first, cut["ends"][partition]) for partition, first in cut["starts"].items()}
             bounds.kept(self._stream(), begin, there, fail=True)
         # A partition never goes back, and one that the cut does not know yet stays where it is.
-        ends = _told({**begin, **{one: max(end, begin.get(one, 0)) for one, end in cut["ends"].items()}})
+        ends = self._told({**begin, **{one: max(end, begin.get(one, 0)) for one, end in cut["ends"].items()}})
         self._latest = ends if cut["complete"] else None
         return ends
 
@@ -83,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
         """Where the stream ends, for the progress of the query."""
         if self._latest is None:
-            return _told({partition: end for partition, (_, end) in self._stream().offsets().items()})
+            return self._told({partition: end for partition, (_, end) in self._stream().offsets().items()})
         return self._latest
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -92,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         """The splits between two offsets. Partitions that ``start`` does not name are new: they begin with 0."""
-        stream, begin, until = self._stream(), _read(start), _read(end)
+        stream, begin, until = self._stream(), self._read(start), self._read(end)
         there = stream.offsets()
         for partition, offset in until.items():
             if partition not in there or offset > there[partition][1]:
@@ -113,6 +115,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stream(self) -> Stream:
         return open_stream(self._options.place)
 
+    def _told(self, offsets: Mapping[int, int]) -> dict[str, int]:
+        """Offsets as Spark writes them into its checkpoint."""
+        told = {str(partition): offset for partition, offset in sorted(offsets.items())}
+        return {**told, STREAM_ID: self._rows.stream_id}
+
+    def _read(self, offsets: Mapping[str, int]) -> dict[int, int]:
+        """Offsets as Spark found them in its checkpoint. Those of a release before name no stream."""
+        found = offsets.get(STREAM_ID, self._rows.stream_id)
+        now = self._stream().stream_id
+        if found != now:
+            path = self._options.place.stream
+            raise InvalidError(
+                f"stream {path}: the checkpoint is of stream id {found} and this is {now}; the stream was dropped and "
+                "made again, or the checkpoint is another query's: begin with a new checkpoint",
+                stream=path,
+                value=found,
+            )
+        return {int(partition): offset for partition, offset in offsets.items() if partition != STREAM_ID}
+
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         if isinstance(limit, ReadMaxRows | ReadMaxBytes):
             rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -123,15 +144,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cut(self, begin: dict[int, int], rows_max: int | None, bytes_max: int | None) -> dict[str, Any]:
         cut: dict[str, Any] = self._stream()._native.cut(begin, rows_max=rows_max, bytes_max=bytes_max, at=self._until)
         return cut
-
-
-def _told(offsets: Mapping[int, int]) -> dict[str, int]:
-    """Offsets as Spark writes them into its checkpoint."""
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}
-
-
-def _read(offsets: Mapping[str, int]) -> dict[int, int]:
-    return {int(partition): offset for partition, offset in offsets.items()}
 
 
 def _not_this_stream(stream: Stream, partition: int, offset: int, there: Mapping[int, tuple[int, int]]) -> InvalidError:

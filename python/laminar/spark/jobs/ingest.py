@@ -45,6 +45,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     schema: str | None = None,
     create: Create | None = None,
     writer: str | None = None,
+    adopt_query: bool = False,
     txn_id: str | None = None,
     follow: bool = False,
     checkpoint: str | None = None,
@@ -55,7 +56,8 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
 
     ``format`` is guessed from the name; of Kafka the source is the topic. Text is cast to the types of the stream's
     columns of the same name; a value that cannot be told in them without loss ends the job. The same ``txn_id`` lands
-    once, however often it is sent. Following goes on from ``checkpoint``, each row exactly once.
+    once, however often it is sent. Following goes on from ``checkpoint``, each row exactly once; ``adopt_query`` lets
+    it go on under the writer's name with another one.
     """
     began = time.monotonic()
     kind = check_ingest(source, format, follow=follow, checkpoint=checkpoint, txn_id=txn_id)
@@ -66,7 +68,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     with told():
         sample = reader.sample(infer=is_new)
         there = target(db, stream, sample, create)
-        write = _Write(there, place_options(endpoint, secret), writer, progress)
+        write = _Write(there, place_options(endpoint, secret), writer, progress, adopt_query)
         if follow:
             rows, batches = write.follow(fitted(reader.streaming(sample, there), there), str(checkpoint))
             return Ingested(stream, rows, batches, duplicate=False, seconds=time.monotonic() - began)
@@ -106,6 +108,7 @@ class _Write:
     options: Mapping[str, str]
     writer: str | None
     progress: Progress | None
+    adopt_query: bool = False
 
     def once(self, frame: DataFrame, txn_id: str | None) -> int | None:
         """How many rows landed; ``None`` if the transaction had landed before."""
@@ -132,6 +135,7 @@ class _Write:
                 frame.writeStream.format("laminar")
                 .options(**self.options)
                 .option("writer", writer)
+                .option("adoptQuery", str(self.adopt_query).lower())
                 .option("checkpointLocation", checkpoint)
                 .start(self.stream.path)
             )

@@ -41,6 +41,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
     sql: str | None = None,
     create: Create | None = None,
     writer: str | None = None,
+    adopt_query: bool = False,
     follow: bool = False,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
@@ -49,7 +50,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
 
     It ends with what was there at the start, or with ``follow`` when somebody asks. A run with the same checkpoint goes
     on where the last ended, and lands each batch once; ``start`` counts for the first only. ``start`` is earliest,
-    latest, offsets as JSON, or a time.
+    latest, offsets as JSON, or a time. ``adopt_query`` lets it go on under the writer's name with another checkpoint.
     """
     began = time.monotonic()
     if stream == to:
@@ -72,6 +73,7 @@ def replay(  # noqa: PLR0913 - each is an option of the command
             frame.writeStream.format("laminar")
             .options(**place_options(endpoint, secret))
             .option("writer", name)
+            .option("adoptQuery", str(adopt_query).lower())
             .option("checkpointLocation", checkpoint)
             .trigger(**({"processingTime": "0 seconds"} if follow else {"availableNow": True}))
             .start(to)
