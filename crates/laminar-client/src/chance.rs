@@ -31,8 +31,8 @@ pub(crate) fn request_id() -> Result<proto::RequestId, Failure> {
     Ok(proto::RequestId { high, low })
 }
 
-/// Milliseconds since 1970, for the names of staged blocks.
-// Names only sort by it; nothing is decided by this time.
+/// Milliseconds since 1970, for the names of staged blocks and the age of removed keys.
+// Nothing is safe or not by this time.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn now_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -13,7 +13,7 @@
 //! A writer (`writer.rs`, `batch.rs`) is a registered run (`run.rs`) with guards (`ownership.rs`) that `guards.rs` keeps fresh.
 //! A run of many processes keeps nothing here: each of them asks for its batch (`begin.rs`).
 //! A reader (`reader.rs`) has one place for each partition (`cursor.rs`), which outlives connections. `cut.rs` says how far
-//! to read without half of a commit, and `verify.rs` checks what is stored.
+//! to read without half of a commit, `verify.rs` checks what is stored, and `compact/` leaves the newest row of each key.
 //!
 //! What holds:
 //!
@@ -31,6 +31,7 @@ mod begin;
 mod chance;
 mod cluster;
 mod codec;
+mod compact;
 mod config;
 mod connector;
 mod cursor;
@@ -56,6 +57,7 @@ pub use appended::{Appended, RowRange};
 pub use batch::Batch;
 pub use begin::{BegunBatch, HeldEpoch, NewBatch};
 pub use cluster::{Alteration, Cluster, MetadataSnapshot, NewStream};
+pub use compact::{CompactCommit, CompactOptions, CompactOutcome, CompactedRows};
 pub use config::ClientConfig;
 pub use connector::{Connected, ConnectionId, Connector, RemoteConnector};
 pub use cut::{Cut, CutOptions};

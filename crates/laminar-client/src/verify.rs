@@ -76,7 +76,7 @@ impl StreamHandle {
     }
 
     /// Where a partition begins and ends.
-    async fn bounds(&self, partition: u32) -> Result<(u64, u64), Failure> {
+    pub(crate) async fn bounds(&self, partition: u32) -> Result<(u64, u64), Failure> {
         let told = self.ask_offsets(Some(&[partition]), None, None, self.limit()).await?;
         Ok(told.get(&partition).map_or((0, 0), |told| (told.start_offset, told.end_offset)))
     }

@@ -91,6 +91,9 @@ pub enum Change {
     /// Has every replica leave out the record at this place, which its machine cannot apply. Its epoch must be the
     /// partition's.
     Skip(PartitionLogIndex),
+    /// Changes nothing, and has the whole entry refused unless the partition's rows end at this offset. Owner and epoch
+    /// must be the partition's.
+    ExpectEnd(u64),
 }
 
 /// Rows for a partition.

@@ -170,13 +170,14 @@ fn other_records_change_nothing() {
         Change::Create(MachineKind::Kv),
         Change::Trim(TrimTo::End),
         Change::Skip(PartitionLogIndex(1)),
+        Change::ExpectEnd(1),
         Change::Destroy,
         inline(0, Bytes::new()),
     ] {
         apply(&mut machine, change).unwrap();
     }
     assert_eq!(machine, before);
-    assert!(machine.is_immediate() && !machine.keeps_rows());
+    assert!(machine.is_immediate() && machine.keeps_rows() && machine.must_agree());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use laminar_log::entry::{
 use laminar_log::machine::{KvOperation, encode_operations};
 use laminar_log::verdict::{Refusal, Verdict};
 use laminar_log::{BarrierError, PartitionEvent, PartitionLogIndex};
-use support::machines::Trouble;
+use support::machines::{FORGETFUL, Trouble};
 use support::replica::Replica;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,6 +28,16 @@ fn record(partition: u32, epoch: u64, change: Change) -> Record {
 
 /// An append that makes the partition: key-value from 4 on, and applied by a worker if the number is odd.
 fn append(partition: u32, text: &str) -> Record {
+    let create = if partition >= 4 { MachineKind::Kv } else { MachineKind::Log };
+    append_with(partition, text, Some(create))
+}
+
+/// An append to a partition that is there.
+fn appended(partition: u32, text: &str) -> Record {
+    append_with(partition, text, None)
+}
+
+fn append_with(partition: u32, text: &str, create: Option<MachineKind>) -> Record {
     let kv = partition >= 4;
     let payload = if kv {
         let (key, value) = text.split_once('=').unwrap();
@@ -36,7 +46,6 @@ fn append(partition: u32, text: &str) -> Record {
     } else {
         Bytes::copy_from_slice(text.as_bytes())
     };
-    let create = Some(if kv { MachineKind::Kv } else { MachineKind::Log });
     record(partition, 1, Change::Append(Append { rows: 1, create, payload: Payload::Inline(payload) }))
 }
 
@@ -220,6 +229,29 @@ fn a_snapshot_takes_every_partition_at_the_same_index_and_a_frozen_one_blocks_no
     replica.settle();
     assert_eq!(get(&replica, 5, "k").unwrap(), "2");
     assert_eq!(get(&replica, 5, "j").unwrap(), "3");
+}
+
+#[test]
+fn records_stay_below_a_snapshot_unless_the_machine_lets_them_go() {
+    let mut replica = Replica::new(6);
+    let created =
+        [(6, MachineKind::Kv), (8, FORGETFUL)].map(|(id, kind)| record(id, 1, Change::Create(kind)));
+    commit(&mut replica, created.into());
+    for round in 0..20 {
+        let value = format!("k={round}");
+        commit(&mut replica, vec![appended(6, &value), appended(8, &value)]);
+    }
+    assert!(replica.snapshot(10 * SECOND));
+    let first = |replica: &Replica, id| replica.machine().partition_log(PartitionId(id)).unwrap().first().0;
+    assert_eq!((first(&replica, 6), first(&replica, 8)), (2, 21), "the creation has no rows; the last stays");
+    commit(&mut replica, vec![record(6, 1, Change::Trim(TrimTo::Offset(15)))]);
+    assert!(replica.snapshot(10 * SECOND));
+    assert_eq!(first(&replica, 6), 17);
+    replica.crash(12);
+    replica.settle();
+    for id in [6, 8] {
+        assert_eq!(get(&replica, id, "k").unwrap(), "19");
+    }
 }
 
 #[test]

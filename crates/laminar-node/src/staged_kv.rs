@@ -72,6 +72,10 @@ impl PartitionStateMachine for StagedKv {
     fn keeps_rows(&self) -> bool {
         self.machine.keeps_rows()
     }
+
+    fn must_agree(&self) -> bool {
+        self.machine.must_agree()
+    }
 }
 
 /// The rows that a record points to.

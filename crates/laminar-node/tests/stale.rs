@@ -137,6 +137,23 @@ async fn each_changing_call_of_a_superseded_run_is_refused() {
     let failure = refused("Append", node.append(Request::new(append(&stale, 0, 0))).await);
     assert_eq!(failure.class, ErrorClass::NotOwned, "{failure}");
 
+    // A commit that only expects an end is refused for its epoch, whatever the end is.
+    let expecting = |epoch: u64, end_offset: u64| {
+        let expected_ends = vec![proto::ExpectedEnd { partition_id: *partition_id, epoch, end_offset }];
+        let commit = Some(proto::Commit { expected_ends, ..Default::default() });
+        proto::AppendRequest { rows: Vec::new(), commit, ..append(&stale, *run, epoch) }
+    };
+    for end in [10, 99] {
+        let failure = refused("Append", node.append(Request::new(expecting(*epoch, end))).await);
+        assert_eq!(failure.class, ErrorClass::StaleEpoch, "{failure}");
+        let failure = refused("Append", node.append(Request::new(expecting(epoch + 1, end))).await);
+        assert_eq!(failure.class, ErrorClass::NotOwned, "{failure}");
+    }
+    assert_eq!(
+        refused("Append", node.append(Request::new(expecting(0, 10))).await).class,
+        ErrorClass::Invalid
+    );
+
     let trim = proto::TrimRequest {
         stream_id: *stream_id,
         partition_id: *partition_id,

@@ -80,12 +80,16 @@ pub(crate) fn key_column<'a>(keys: impl Iterator<Item = &'a [u8]>) -> ArrayRef {
 }
 
 /// Where the parts of an operation are in its payload.
-pub(crate) struct Operation {
-    pub(crate) key: std::ops::Range<usize>,
-    pub(crate) value: Option<std::ops::Range<usize>>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// The key.
+    pub key: std::ops::Range<usize>,
+    /// The value; none removes the key.
+    pub value: Option<std::ops::Range<usize>>,
 }
 
-pub(crate) fn put_operation(payload: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+/// Adds an operation to a payload. Neither key nor value may need more than 32 bits for its length.
+pub fn put_operation(payload: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     payload.put_u32_le(key.len() as u32);
     payload.put_u32_le(value.map_or(NO_VALUE, |value| value.len() as u32));
     payload.extend_from_slice(key);
@@ -100,7 +104,12 @@ pub(crate) fn check_size(bytes: usize, rows: usize) -> Result<(), RowsError> {
     Ok(())
 }
 
-pub(crate) fn operations(payload: &[u8]) -> Result<Vec<Operation>, RowsError> {
+/// The operations of a payload of a stream of bytes or a kv stream, one a row; nothing is decoded or copied.
+///
+/// # Errors
+///
+/// Corrupt: the payload is not whole operations.
+pub fn operations(payload: &[u8]) -> Result<Vec<Operation>, RowsError> {
     if payload.len() as u64 > BATCH_BYTES_MAX {
         return Err(RowsError::malformed("it is longer than a payload can be", 0));
     }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use laminar_core::error::ErrorKind;
 use laminar_rpc::Failure;
 use laminar_rpc::proto::{
-    self, AppendRequest, AppendResponse, Batch, HelloResponse, MintProducerRequest, PartitionEpoch,
-    PartitionRows, Producer, TaskParts, partition_rows,
+    self, AppendRequest, AppendResponse, Batch, ExpectedEnd, HelloResponse, MintProducerRequest,
+    PartitionEpoch, PartitionRows, Producer, TaskParts, partition_rows,
 };
 
 use super::join::{inline, join_inline};
@@ -38,6 +38,8 @@ pub struct Commit {
     pub overwrite: bool,
     /// Records a batch even if it has no rows.
     pub record_empty: bool,
+    /// Where partitions must end before the commit, by the cluster's partition ids.
+    pub expected_ends: BTreeMap<u32, u64>,
 }
 
 impl StreamHandle {
@@ -47,7 +49,8 @@ impl StreamHandle {
     /// # Errors
     /// Stale: another run has taken over; `batch_committed` tells whether the batch had landed. Not owned: a writer holds
     /// the stream. Invalid: a message is none, a limit is reached, a block has expired, a later batch of the query was
-    /// committed; `stream_changed`: the stream got more partitions since the rows were placed.
+    /// committed; `stream_changed`: the stream got more partitions since the rows were placed; `end_moved`: a partition ends
+    /// there, and not where it was expected to.
     ///
     /// # Cancel safety
     /// It may land or not. With a batch it can be committed again.
@@ -88,10 +91,8 @@ impl StreamHandle {
             .await;
         match ended.result {
             Ok(response) => appended(&info, &request, &response),
-            // An earlier attempt that is still on its way may land after this refusal, unless the epoch is over.
-            Err(failure) if ended.unknown && failure.class.kind() != ErrorKind::Stale => {
-                Err(named(failure.unknown()))
-            }
+            // An earlier attempt that is still on its way may land after this refusal, unless it is too late for that.
+            Err(failure) if ended.unknown && !is_final(commit, &failure) => Err(named(failure.unknown())),
             Err(failure) => Err(named(failure)),
         }
     }
@@ -165,6 +166,16 @@ impl StreamHandle {
             Err(failure) => Err(Failure { outcome_unknown: false, ..failure }),
         }
     }
+}
+
+/// Whether no attempt of the same commit can land after this refusal: its epoch is over, or a partition has grown beyond the
+/// end that it expects. Neither goes back.
+fn is_final(commit: &Commit, failure: &Failure) -> bool {
+    let grown = || {
+        let partition_id = u32::try_from(failure.number("partition_id")?).ok()?;
+        Some(failure.number("end_moved")? > *commit.expected_ends.get(&partition_id)?)
+    };
+    failure.class.kind() == ErrorKind::Stale || grown() == Some(true)
 }
 
 /// By how many partitions rows were placed; 0: by none of their keys.
@@ -245,7 +256,11 @@ fn beside_rows(info: &StreamInfo, commit: &Commit, empty: bool) -> Result<proto:
         (false, 0) => all().map(|partition_id| PartitionEpoch { partition_id, epoch: 0 }).collect(),
         (false, _) => held().collect(),
     };
-    Ok(proto::Commit { overwrite: commit.overwrite, partitions })
+    let expected = commit.expected_ends.iter().map(|(id, end)| {
+        Ok(ExpectedEnd { partition_id: *id, epoch: epoch(info, commit, *id)?, end_offset: *end })
+    });
+    let expected_ends = expected.collect::<Result<_, Failure>>()?;
+    Ok(proto::Commit { overwrite: commit.overwrite, partitions, expected_ends })
 }
 
 fn changed(info: &StreamInfo, what: &str) -> Failure {

@@ -19,7 +19,7 @@ const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 16;
 
 /// The message of a task.
-pub(super) fn encode(parts: &TaskParts) -> Bytes {
+pub(crate) fn encode(parts: &TaskParts) -> Bytes {
     let body = parts.encode_to_vec();
     let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
     message.extend_from_slice(MARK);
@@ -34,7 +34,7 @@ pub(super) fn encode(parts: &TaskParts) -> Bytes {
 ///
 /// # Errors
 /// Invalid: it is no message of a task, of a newer release, or not whole.
-pub(super) fn decode(message: &Bytes) -> Result<TaskParts, Failure> {
+pub(crate) fn decode(message: &Bytes) -> Result<TaskParts, Failure> {
     let Some((header, body)) = message.split_at_checked(HEADER_BYTES) else {
         return Err(refused(&format!(
             "it has {} bytes and a message has at least {HEADER_BYTES}",

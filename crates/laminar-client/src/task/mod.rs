@@ -8,8 +8,8 @@
 
 mod commit;
 mod join;
-mod message;
-mod writer;
+pub(crate) mod message;
+pub(crate) mod writer;
 
 pub use commit::Commit;
 pub use writer::{TaskOptions, TaskWriter};

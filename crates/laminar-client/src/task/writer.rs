@@ -17,14 +17,14 @@ use crate::staging;
 use crate::stream::StreamHandle;
 
 /// Bytes of a block, unless the caller says otherwise.
-const BLOCK_BYTES: usize = 32 << 20;
+pub(crate) const BLOCK_BYTES: usize = 32 << 20;
 /// Rows and bytes of a part: enough for columns to compress well, few enough to read one for a few rows.
-const PART_ROWS: usize = 1 << 16;
-const PART_BYTES: u64 = 8 << 20;
+pub(crate) const PART_ROWS: usize = 1 << 16;
+pub(crate) const PART_BYTES: u64 = 8 << 20;
 /// Blocks that are being staged while more rows come.
 const IN_FLIGHT_MAX: usize = 2;
 /// What is smaller travels in the message: a block of its own would cost a sync.
-const INLINE_BYTES_MAX: u64 = 128 << 10;
+pub(crate) const INLINE_BYTES_MAX: u64 = 128 << 10;
 
 /// How a task writes.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,6 +1,7 @@
 //! The client against a real node: in the same process, and over gRPC.
 #![allow(clippy::unwrap_used)]
 
+mod compact;
 mod cuts;
 mod rows;
 mod support;

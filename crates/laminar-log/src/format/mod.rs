@@ -31,6 +31,7 @@
 //!    7 skip          partition log index u64
 //!    8 noop
 //!    9 mint-producer
+//!   10 expect-end    offset u64
 //!   machine          1 log, 2 kv, from 128 those of the embedder
 //!
 //!  stored record, in a partition's log

@@ -29,6 +29,7 @@ mod kind {
     pub(super) const SKIP: u8 = 7;
     pub(super) const NOOP: u8 = 8;
     pub(super) const MINT_PRODUCER: u8 = 9;
+    pub(super) const EXPECT_END: u8 = 10;
 }
 
 /// What stands before the body of every record.
@@ -89,7 +90,7 @@ pub(super) fn body_bytes(change: &Change) -> usize {
         Change::Fence(_) => 24,
         Change::Create(_) => 1,
         Change::Destroy => 0,
-        Change::Trim(_) | Change::Skip(_) => 8,
+        Change::Trim(_) | Change::Skip(_) | Change::ExpectEnd(_) => 8,
     }
 }
 
@@ -124,6 +125,7 @@ pub(super) fn put_partition_record(buffer: &mut Vec<u8>, record: &PartitionRecor
         Change::Destroy => (kind::DESTROY, 0),
         Change::Trim(to) => (kind::TRIM, u16::from(*to == TrimTo::End) * FLAG_END),
         Change::Skip(_) => (kind::SKIP, 0),
+        Change::ExpectEnd(_) => (kind::EXPECT_END, 0),
     };
     let begin = put_header(buffer, kind, flags, Some(record));
     match &record.change {
@@ -137,6 +139,7 @@ pub(super) fn put_partition_record(buffer: &mut Vec<u8>, record: &PartitionRecor
         Change::Trim(TrimTo::Offset(offset)) => buffer.put_u64_le(*offset),
         Change::Trim(TrimTo::End) => buffer.put_u64_le(0),
         Change::Skip(index) => buffer.put_u64_le(index.0),
+        Change::ExpectEnd(offset) => buffer.put_u64_le(*offset),
     }
     finish(buffer, begin);
 }
@@ -244,6 +247,7 @@ fn decode_body(
             (offset, _) => return Err(body.bad_value(8, offset)),
         },
         kind::SKIP => Change::Skip(PartitionLogIndex(body.u64()?)),
+        kind::EXPECT_END => Change::ExpectEnd(body.u64()?),
         unknown => return Err(value(1, u64::from(unknown))),
     };
     let epoch = Epoch::new(header.epoch).map_err(|_| value(16, 0))?;

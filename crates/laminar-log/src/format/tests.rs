@@ -38,6 +38,7 @@ fn change() -> impl Strategy<Value = Change> {
         Just(Change::Trim(TrimTo::End)),
         any::<u64>().prop_map(|offset| Change::Trim(TrimTo::Offset(offset))),
         any::<u64>().prop_map(|index| Change::Skip(PartitionLogIndex(index))),
+        any::<u64>().prop_map(Change::ExpectEnd),
     ]
 }
 
@@ -109,4 +110,29 @@ proptest! {
         let _ = decode_stored(&bytes);
         let _ = SegmentedRecordHeader::decode(&bytes, 0);
     }
+}
+
+/// In hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn an_entry_with_a_condition_is_written_as_it_was() {
+    let record = |change| {
+        let (partition, owner, epoch) = (PartitionId(3), NodeId(1 << 32), Epoch::new(9).unwrap());
+        Record::Partition(PartitionRecord { partition, owner, epoch, change })
+    };
+    let payload = Payload::Inline(Bytes::from_static(b"rows"));
+    let append = Change::Append(Append { rows: 2, create: None, payload });
+    let records = vec![record(Change::ExpectEnd(0x0102_0304_0506_0708)), record(append)];
+    let entry = Entry { time_ms: 1_771_200_000_000, producer: None, batch: None, records };
+    let bytes = encode_entry(&entry);
+    let golden = concat!(
+        "010000002617e48302000000000000000030bf639c010000",
+        "010a0000030000000000000001000000090000000000000008000000519e18d10807060504030201",
+        "0101000003000000000000000100000009000000000000000c00000095f6b3e20200000000000000726f7773",
+    );
+    assert_eq!(hex(&bytes), golden);
+    assert_eq!(decode_entry(&bytes), Ok(entry));
 }

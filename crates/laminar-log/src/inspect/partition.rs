@@ -185,6 +185,15 @@ impl PartitionCheck {
             }
             Change::Trim(_) | Change::Skip(_) => self.equal(record, what, epoch.get(), accepted.get())?,
             Change::Destroy => self.at_least(record, what, epoch.get(), accepted.get())?,
+            // A condition takes no place in the log.
+            Change::ExpectEnd(_) => {
+                return Err(self.wrong(
+                    record,
+                    "the place of a condition",
+                    record.index.0,
+                    Expected::Exactly(0),
+                ));
+            }
             Change::Create(_) => {
                 return Err(self.wrong(
                     record,

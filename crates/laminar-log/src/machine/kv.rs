@@ -209,9 +209,12 @@ impl PartitionStateMachine for KvMachine {
         Applying::Done(match &record.record.change {
             Change::Append(append) => self.append(append),
             // A trim drops rows, and values are not rows: the last one of a key stays.
-            Change::Fence(_) | Change::Create(_) | Change::Destroy | Change::Trim(_) | Change::Skip(_) => {
-                Ok(())
-            }
+            Change::Fence(_)
+            | Change::Create(_)
+            | Change::Destroy
+            | Change::Trim(_)
+            | Change::Skip(_)
+            | Change::ExpectEnd(_) => Ok(()),
         })
     }
 
@@ -276,8 +279,8 @@ impl PartitionStateMachine for KvMachine {
         self.pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    fn keeps_rows(&self) -> bool {
-        false
+    fn must_agree(&self) -> bool {
+        true
     }
 }
 

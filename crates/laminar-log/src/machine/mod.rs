@@ -76,9 +76,16 @@ pub trait PartitionStateMachine: Send {
         Vec::new()
     }
 
-    /// Whether the log of the partition is needed below a snapshot of this machine: yes where the rows are the state.
+    /// Whether the records of the partition stay below a snapshot of this machine, until rows are trimmed: yes where
+    /// somebody reads them.
     fn keeps_rows(&self) -> bool {
         true
+    }
+
+    /// Whether a record that was applied here, and that all replicas are told to leave out, makes this machine another than
+    /// theirs, so that it has to come from a snapshot.
+    fn must_agree(&self) -> bool {
+        !self.keeps_rows()
     }
 }
 

@@ -389,7 +389,7 @@ impl PartitionState {
     /// Another replica could not apply what this one did: their machines do not agree, and the one here must come from
     /// a snapshot without the record. Where the rows are the state there is nothing to disagree about.
     pub(crate) fn skipped_too_late(&mut self, shared: &Shared, id: PartitionId, index: PartitionLogIndex) {
-        if self.machine.as_ref().is_none_or(|machine| !machine.keeps_rows()) {
+        if self.machine.as_ref().is_none_or(|machine| machine.must_agree()) {
             let reason = "it was applied here and is skipped now; restore the replica from a snapshot";
             self.diverged = true;
             self.pause(id, shared, index, reason.to_owned());

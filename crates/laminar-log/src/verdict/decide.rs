@@ -20,7 +20,7 @@ impl VerdictState {
     ///    does not follow the last is refused (TXN-2).
     /// 2. Epochs and owners of all records, each as the records before it leave the partition (EPOCH-2).
     /// 3. Of a query: the last batch is answered as it was then, and one below it is refused (TXN-1).
-    /// 4. Limits of the partitions that it changes, and blocks that have expired.
+    /// 4. Limits of the partitions that it changes, ends that it expects, and blocks that have expired.
     pub fn decide(&mut self, id: LogId, entry: &Entry) -> Decision {
         if let Some(refusal) = self.advance(id) {
             return Decision::of(Verdict::Refused(refusal));

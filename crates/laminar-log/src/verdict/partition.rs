@@ -58,7 +58,8 @@ pub(super) enum Effect {
 pub(super) enum Fault {
     /// It came under the wrong epoch or owner.
     Stale(Refusal),
-    /// Epoch and owner are right. A batch that landed before is recognised before this is looked at.
+    /// Epoch and owner are right: a limit is reached, or an end is not where it was expected. A batch that landed before
+    /// is recognised before this is looked at.
     Limit(Refusal),
 }
 
@@ -107,12 +108,10 @@ impl PartitionVerdict {
             Change::Destroy if record.epoch < self.epoch => Err(self.stale(record, batch_committed)),
             Change::Destroy => Ok(Effect::Destroy),
             _ if record.epoch != self.epoch => Err(self.stale(record, batch_committed)),
-            Change::Append(_) if record.owner != self.owner => Err(Fault::Stale(Refusal::NotOwned {
-                partition,
-                given: record.owner,
-                owner: self.owner,
-                batch_committed,
-            })),
+            Change::Append(_) | Change::ExpectEnd(_) if record.owner != self.owner => {
+                let (given, owner) = (record.owner, self.owner);
+                Err(Fault::Stale(Refusal::NotOwned { partition, given, owner, batch_committed }))
+            }
             Change::Append(append) => match self.next_offset.checked_add(u64::from(append.rows)) {
                 Some(next_offset) => Ok(Effect::Append { next_offset }),
                 None => Err(Fault::Limit(Refusal::OffsetsExhausted { partition })),
@@ -126,6 +125,11 @@ impl PartitionVerdict {
                 Ok(if back { Effect::None } else { Effect::Trim { start_offset } })
             }
             Change::Skip(index) => self.skip(partition, *index, skips_max).map_err(Fault::Limit),
+            Change::ExpectEnd(expected) if *expected == self.next_offset => Ok(Effect::None),
+            Change::ExpectEnd(expected) => {
+                let (expected, end) = (*expected, self.next_offset);
+                Err(Fault::Limit(Refusal::EndMoved { partition, expected, end }))
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use crate::entry::{
 use crate::log_id::{LogId, PartitionLogIndex};
 
 mod batches;
+mod ends;
 mod order;
 mod partitions;
 mod places;

@@ -208,6 +208,19 @@ pub enum Refusal {
         /// The partition.
         partition: PartitionId,
     },
+    /// The partition's rows do not end where the entry expects them to: somebody has appended since.
+    #[error(
+        "partition {partition}: commit refused, it expects {expected} as the end of the partition and {end} is; look at the \
+         rows between"
+    )]
+    EndMoved {
+        /// The partition.
+        partition: PartitionId,
+        /// The end that the entry expects.
+        expected: u64,
+        /// The end that it is.
+        end: u64,
+    },
     /// The entry's bytes cannot be understood; nothing of it is applied, by any replica.
     #[error("entry refused, it cannot be read: {0}")]
     Unreadable(crate::format::FormatError),
@@ -238,7 +251,8 @@ impl Refusal {
             | Refusal::BatchBackwards { .. }
             | Refusal::NothingToSkip { .. }
             | Refusal::StageExpired { .. }
-            | Refusal::OffsetsExhausted { .. } => ErrorKind::Invalid,
+            | Refusal::OffsetsExhausted { .. }
+            | Refusal::EndMoved { .. } => ErrorKind::Invalid,
             Refusal::Unreadable(_) => ErrorKind::Corrupt,
             Refusal::AlreadyDecided { .. } => ErrorKind::Internal,
         }

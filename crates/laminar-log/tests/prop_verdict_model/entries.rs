@@ -13,7 +13,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::{Model, ownership};
+use super::{Model, next_offset, ownership};
 
 /// One step of a log.
 #[derive(Debug, Clone)]
@@ -69,12 +69,18 @@ enum PartitionPlan {
 
 #[derive(Debug, Clone)]
 enum ChangePlan {
-    Append { rows: u32, create: Option<MachineKind>, block: Option<u128> },
+    Append {
+        rows: u32,
+        create: Option<MachineKind>,
+        block: Option<u128>,
+    },
     Fence,
     Create(MachineKind),
     Destroy,
     Trim(Option<u64>),
     Skip(u64),
+    /// Added to the end there is.
+    ExpectEnd(i64),
 }
 
 pub(crate) fn steps(max: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -140,6 +146,7 @@ fn change_plan() -> impl Strategy<Value = ChangePlan> {
         1 => Just(ChangePlan::Destroy),
         3 => option::of(0..20_u64).prop_map(ChangePlan::Trim),
         4 => (0..8_u64).prop_map(ChangePlan::Skip),
+        4 => prop_oneof![6 => Just(0_i64), 1 => -1..2_i64].prop_map(ChangePlan::ExpectEnd),
     ]
 }
 
@@ -211,13 +218,13 @@ impl RecordPlan {
             partition,
             owner: NodeId((owner + owner_off + next_owner) % 4),
             epoch: Epoch::new(epoch).unwrap(),
-            change: change.change(epoch),
+            change: change.change(epoch, past.map_or(0, |past| next_offset(past))),
         })
     }
 }
 
 impl ChangePlan {
-    fn change(&self, epoch: u64) -> Change {
+    fn change(&self, epoch: u64, end: u64) -> Change {
         match self {
             ChangePlan::Append { rows, create, block } => {
                 let payload = match block {
@@ -237,6 +244,7 @@ impl ChangePlan {
             ChangePlan::Destroy => Change::Destroy,
             ChangePlan::Trim(to) => Change::Trim(to.map_or(TrimTo::End, TrimTo::Offset)),
             ChangePlan::Skip(index) => Change::Skip(PartitionLogIndex(*index)),
+            ChangePlan::ExpectEnd(off) => Change::ExpectEnd(end.saturating_add_signed(*off)),
         }
     }
 }

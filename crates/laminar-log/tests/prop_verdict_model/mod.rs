@@ -285,10 +285,17 @@ impl Model {
             Change::Destroy if record.epoch < current => Err((stale, false)),
             Change::Destroy => Ok(Some(Change::Destroy)),
             _ if record.epoch != current => Err((stale, false)),
-            Change::Append(_) if given != owner => {
+            Change::Append(_) | Change::ExpectEnd(_) if given != owner => {
                 Err((Refusal::NotOwned { partition, given, owner, batch_committed }, false))
             }
             Change::Append(_) => Ok(Some(record.change.clone())),
+            Change::ExpectEnd(expected) => {
+                let (expected, end) = (*expected, next_offset(past));
+                if expected == end {
+                    return Ok(None);
+                }
+                Err((Refusal::EndMoved { partition, expected, end }, true))
+            }
             Change::Trim(to) => {
                 let to = match to {
                     TrimTo::Offset(offset) => *offset,

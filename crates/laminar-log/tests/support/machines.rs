@@ -71,6 +71,9 @@ impl Control {
     }
 }
 
+/// Keeps keys and values, and lets the records below a snapshot go.
+pub(crate) const FORGETFUL: MachineKind = MachineKind::Custom(200);
+
 /// Makes the built-in machines, under the control of a test. Those of even partitions are immediate.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ControlledMachines(pub(crate) Control);
@@ -78,16 +81,18 @@ pub(crate) struct ControlledMachines(pub(crate) Control);
 impl MachineFactory for ControlledMachines {
     fn make(&self, partition: PartitionId, kind: MachineKind) -> Box<dyn PartitionStateMachine> {
         let inner: Box<dyn PartitionStateMachine> = match kind {
-            MachineKind::Kv => Box::new(KvMachine::default()),
-            _ => Box::new(LogMachine),
+            MachineKind::Log => Box::new(LogMachine),
+            MachineKind::Kv | MachineKind::Custom(_) => Box::new(KvMachine::default()),
         };
-        Box::new(Controlled { partition, inner, control: self.0.clone() })
+        let keeps_rows = kind != FORGETFUL;
+        Box::new(Controlled { partition, inner, keeps_rows, control: self.0.clone() })
     }
 }
 
 struct Controlled {
     partition: PartitionId,
     inner: Box<dyn PartitionStateMachine>,
+    keeps_rows: bool,
     control: Control,
 }
 
@@ -112,7 +117,7 @@ impl Drop for InFlight<'_> {
 
 impl PartitionStateMachine for Controlled {
     fn apply<'a>(&'a mut self, record: &'a AcceptedRecord) -> Applying<'a> {
-        let Self { partition, inner, control } = self;
+        let Self { partition, inner, control, .. } = self;
         let control: &Control = control;
         if partition.0.is_multiple_of(2) {
             return match control.next(*partition) {
@@ -173,6 +178,10 @@ impl PartitionStateMachine for Controlled {
     }
 
     fn keeps_rows(&self) -> bool {
-        self.inner.keeps_rows()
+        self.keeps_rows
+    }
+
+    fn must_agree(&self) -> bool {
+        self.inner.must_agree()
     }
 }

@@ -176,8 +176,8 @@ impl Node {
             Ok::<_, Failure>(Record::Partition(PartitionRecord { partition, owner, epoch, change }))
         };
         let mut records = Vec::with_capacity(request.rows.len());
-        for (named, change) in commit_changes(request) {
-            records.push(record(named.partition_id, named.epoch, change)?);
+        for (partition_id, epoch, change) in commit_changes(request) {
+            records.push(record(partition_id, epoch, change)?);
         }
         for rows in &request.rows {
             let payload =
@@ -311,6 +311,9 @@ impl Node {
             Refusal::UnknownProducer { .. } => {
                 Failure::invalid(refusal.to_string()).with("unknown_producer", true)
             }
+            Refusal::EndMoved { partition, end, .. } => Failure::invalid(refusal.to_string())
+                .with("partition_id", partition.0)
+                .with("end_moved", *end),
             Refusal::TooManyQueries { .. }
             | Refusal::TooManyPartitions { .. }
             | Refusal::TooManySkips { .. } => Failure::new(ErrorClass::Backpressure, refusal.to_string()),

@@ -33,12 +33,12 @@ impl Node {
             let failure = Failure::invalid(message).with("stream", path);
             return Err(failure.with("value", parts as u64).with("limit", u64::from(most)));
         }
-        for named in &commit.partitions {
-            let partition = PartitionId(named.partition_id);
+        for (partition_id, epoch) in named_partitions(commit) {
+            let partition = PartitionId(partition_id);
             if !stream.partition_ids.iter().any(|range| range.contains(partition)) {
                 return Err(gone(request.stream_id, partition));
             }
-            if request.owner != 0 && named.epoch == 0 {
+            if request.owner != 0 && epoch == 0 {
                 let message = format!(
                     "partition {partition}: commit refused, it names an owner and no epoch; send both, or neither"
                 );
@@ -124,17 +124,28 @@ impl Node {
 
 /// Some partition of the stream.
 pub(super) fn first_partition(request: &proto::AppendRequest) -> Option<u32> {
-    let named = request.commit.iter().flat_map(|commit| &commit.partitions).map(|named| named.partition_id);
+    let named = request.commit.iter().flat_map(named_partitions).map(|(partition_id, _)| partition_id);
     request.rows.iter().map(|rows| rows.partition_id).chain(named).next()
 }
 
+/// The partitions that a commit names beside its rows, each with its epoch.
+fn named_partitions(commit: &proto::Commit) -> impl Iterator<Item = (u32, u64)> {
+    let expected = commit.expected_ends.iter().map(|expected| (expected.partition_id, expected.epoch));
+    commit.partitions.iter().map(|named| (named.partition_id, named.epoch)).chain(expected)
+}
+
 /// What a commit changes before its rows. A trim to the first offset changes nothing, and is refused under an epoch that
-/// is over: so a batch without rows is recorded only by the run that holds the partitions.
-pub(super) fn commit_changes(
-    request: &proto::AppendRequest,
-) -> impl Iterator<Item = (&proto::PartitionEpoch, Change)> {
+/// is over: so a batch without rows is recorded only by the run that holds the partitions. Each comes with its partition
+/// and epoch.
+pub(super) fn commit_changes(request: &proto::AppendRequest) -> impl Iterator<Item = (u32, u64, Change)> {
     request.commit.iter().flat_map(|commit| {
         let to = if commit.overwrite { TrimTo::End } else { TrimTo::Offset(0) };
-        commit.partitions.iter().map(move |named| (named, Change::Trim(to)))
+        let expected = commit
+            .expected_ends
+            .iter()
+            .map(|expected| (expected.partition_id, expected.epoch, Change::ExpectEnd(expected.end_offset)));
+        let trims =
+            commit.partitions.iter().map(move |named| (named.partition_id, named.epoch, Change::Trim(to)));
+        expected.chain(trims)
     })
 }

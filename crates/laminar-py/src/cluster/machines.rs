@@ -82,9 +82,12 @@ impl PartitionStateMachine for PythonMachine {
                 }
             },
             // A trim drops rows, and the state is not rows.
-            Change::Fence(_) | Change::Create(_) | Change::Destroy | Change::Trim(_) | Change::Skip(_) => {
-                Applying::Done(Ok(()))
-            }
+            Change::Fence(_)
+            | Change::Create(_)
+            | Change::Destroy
+            | Change::Trim(_)
+            | Change::Skip(_)
+            | Change::ExpectEnd(_) => Applying::Done(Ok(())),
         }
     }
 

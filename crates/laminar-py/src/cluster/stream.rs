@@ -363,7 +363,7 @@ impl Stream {
         let messages = task::messages(messages)?;
         let epochs = epochs.map(task::epochs).transpose()?.unwrap_or_default();
         let batch = batches::named(query, batch)?;
-        let commit = Commit { batch, node_id, epochs, overwrite, record_empty };
+        let commit = Commit { batch, node_id, epochs, overwrite, record_empty, ..Commit::default() };
         let handle = self.handle(py, timeout)?;
         let appended = block_on(py, async move { handle.commit_batch(&messages, &commit).await })?;
         records::appended(py, &appended)

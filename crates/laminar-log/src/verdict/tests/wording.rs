@@ -88,6 +88,11 @@ fn refusals_read_as_documented() {
             "partition 42: append refused, its row offsets are used up",
         ),
         (
+            Refusal::EndMoved { partition, expected: 7, end: 9 },
+            ErrorKind::Invalid,
+            "partition 42: commit refused, it expects 7 as the end of the partition and 9 is; look at the rows between",
+        ),
+        (
             Refusal::Unreadable(FormatError::Value { what: "record", at: 3, found: 9 }),
             ErrorKind::Corrupt,
             "entry refused, it cannot be read: record at byte 3: 9 is not a value it can have",
