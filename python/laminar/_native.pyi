@@ -738,6 +738,25 @@ class Stream:
         timeout: float | None = None,
     ) -> _Appended:
         """Commit what tasks wrote as one entry, all or nothing; told as by ``append``."""
+    def compact(self, partition: int, keep_removed: float, *, block_bytes: int | None = None) -> dict[str, Any]:
+        """Stage the newest row of each key of a partition of a ``kv`` stream, for ``commit_compacted``.
+
+        Keys that were removed more than ``keep_removed`` seconds ago are left out.
+        """
+    def commit_compacted(
+        self,
+        partition: int,
+        message: bytes,
+        end: int,
+        *,
+        node_id: int = 0,
+        epochs: Sequence[tuple[int, int, int]] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Append what ``compact`` staged, read up to ``end``. Rows whose key was written since are left out.
+
+        ``committed`` is false if others wrote all the time; then nothing may be trimmed.
+        """
     def begin_batch(
         self,
         writer: str,

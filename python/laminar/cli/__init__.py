@@ -11,7 +11,7 @@ import sys
 import typer
 
 import laminar
-from laminar.cli import append, bench, chaos, demo, jobs, log, overview, plan, read, run, stories, streams
+from laminar.cli import append, bench, chaos, compact, demo, jobs, log, overview, plan, read, run, stories, streams
 from laminar.errors import LaminarError
 
 app = typer.Typer(
@@ -52,6 +52,7 @@ app.command("ingest")(jobs.ingest)
 app.command("export")(jobs.export)
 app.command("replay")(jobs.replay)
 app.command("verify")(jobs.verify)
+app.command("compact")(compact.compact)
 app.command("run")(run.run)
 app.command("why")(stories.why)
 app.command("resume")(stories.resume)

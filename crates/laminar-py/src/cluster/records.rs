@@ -1,9 +1,9 @@
 //! Answers of the node as dicts, whose keys are the fields of the dataclasses in `laminar.status`.
 
-use laminar_client::{Appended, Cut, StreamInfo, Verified};
+use laminar_client::{Appended, CompactCommit, CompactOutcome, CompactedRows, Cut, StreamInfo, Verified};
 use laminar_rpc::proto;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3_arrow::PySchema;
 
 /// A dict of some fields of a value.
@@ -36,6 +36,32 @@ pub(crate) fn verified<'py>(py: Python<'py>, found: &Verified) -> PyResult<Bound
     let fault =
         found.fault.as_ref().map(|fault| Ok::<_, PyErr>(dict!(py, fault, offset, what))).transpose()?;
     dict.set_item("fault", fault)?;
+    Ok(dict)
+}
+
+/// The newest rows of a partition, staged.
+pub(crate) fn compacted<'py>(py: Python<'py>, staged: &CompactedRows) -> PyResult<Bound<'py, PyDict>> {
+    let dict = dict!(
+        py,
+        staged,
+        start,
+        end,
+        records,
+        rows,
+        bytes,
+        rows_kept,
+        bytes_kept,
+        removed_dropped,
+        already_compact,
+    );
+    dict.set_item("message", PyBytes::new(py, &staged.message))?;
+    Ok(dict)
+}
+
+/// What became of them.
+pub(crate) fn compact_commit<'py>(py: Python<'py>, done: &CompactCommit) -> PyResult<Bound<'py, PyDict>> {
+    let dict = dict!(py, done, rows, bytes, moved);
+    dict.set_item("committed", done.outcome == CompactOutcome::Committed)?;
     Ok(dict)
 }
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use laminar_client::{Commit, CutOptions, End, NewBatch, ReadOptions, Start, StreamHandle, TaskOptions};
+use laminar_client::{
+    Commit, CompactOptions, CompactedRows, CutOptions, End, NewBatch, ReadOptions, Start, StreamHandle,
+    TaskOptions,
+};
 use laminar_rpc::{ErrorClass, Failure};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -367,6 +370,53 @@ impl Stream {
         let handle = self.handle(py, timeout)?;
         let appended = block_on(py, async move { handle.commit_batch(&messages, &commit).await })?;
         records::appended(py, &appended)
+    }
+
+    /// Stage the newest row of each key of a partition of a ``kv`` stream, for ``commit_compacted``.
+    ///
+    /// Keys that were removed more than ``keep_removed`` seconds ago are left out.
+    #[pyo3(signature = (partition, keep_removed, *, block_bytes = None))]
+    fn compact<'py>(
+        &self,
+        py: Python<'py>,
+        partition: &Bound<'_, PyAny>,
+        keep_removed: f64,
+        block_bytes: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let partition = ordinal(partition)?;
+        let block_bytes =
+            block_bytes.map(|bytes| args::number(bytes, "block_bytes", 1, 1 << 30)).transpose()?;
+        let keep_removed = seconds(keep_removed, "keep_removed")?;
+        let handle = self.handle(py, None)?;
+        let options = CompactOptions { keep_removed, block_bytes };
+        let staged = block_on(py, async move { handle.compact(partition, options).await })?;
+        records::compacted(py, &staged)
+    }
+
+    /// Append what ``compact`` staged, read up to ``end``. Rows whose key was written since are left out.
+    ///
+    /// ``committed`` is false if others wrote all the time; then nothing may be trimmed.
+    #[pyo3(signature = (partition, message, end, *, node_id = 0, epochs = None, timeout = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn commit_compacted<'py>(
+        &self,
+        py: Python<'py>,
+        partition: &Bound<'_, PyAny>,
+        message: &Bound<'_, PyAny>,
+        end: &Bound<'_, PyAny>,
+        node_id: u64,
+        epochs: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let partition = ordinal(partition)?;
+        let message = args::bytes(message, "message")?.into();
+        let end = args::number(end, "end", 0, u64::MAX)?;
+        let rows = CompactedRows { message, end, ..CompactedRows::default() };
+        let epochs = epochs.map(task::epochs).transpose()?.unwrap_or_default();
+        let held = Commit { node_id, epochs, ..Commit::default() };
+        let handle = self.handle(py, timeout)?;
+        let done = block_on(py, async move { handle.commit_compacted(partition, &rows, &held).await })?;
+        records::compact_commit(py, &done)
     }
 
     /// Begin a batch: claim the whole stream for a run, or go on with it. Every task of the run may ask.

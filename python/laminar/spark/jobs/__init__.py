@@ -1,7 +1,8 @@
-"""Jobs on streams, on the caller's Spark or a local one: ingest, export, replay, verify. See docs/jobs.md."""
+"""Jobs on streams, on the caller's Spark or a local one: ingest, export, replay, verify, compact. See docs/jobs.md."""
 
 from __future__ import annotations
 
+from laminar.spark.jobs.compact import Compacted, CompactedPartition, check_compact, compact
 from laminar.spark.jobs.export import Exported, export
 from laminar.spark.jobs.ingest import Ingested, check_ingest, ingest
 from laminar.spark.jobs.manifest import ExportedFile, Folder, Manifest
@@ -9,6 +10,8 @@ from laminar.spark.jobs.replay import Replayed, replay
 from laminar.spark.jobs.verify import Fault, Verified, VerifiedPartition, verify
 
 __all__ = [
+    "Compacted",
+    "CompactedPartition",
     "Exported",
     "ExportedFile",
     "Fault",
@@ -18,7 +21,9 @@ __all__ = [
     "Replayed",
     "Verified",
     "VerifiedPartition",
+    "check_compact",
     "check_ingest",
+    "compact",
     "export",
     "ingest",
     "replay",
