@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use laminar_client::{Commit, CompactOptions, NewStream};
 use laminar_node::{NoMachines, NodeConfig};
-use laminar_store::{BlockStore, new_block_id};
-use support::{open_with, orders, read_ids, rows};
+use laminar_store::{BlockId, BlockStore, new_block_id};
+use support::{open, open_with, orders, read_ids, rows};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_block_that_nothing_names_is_deleted_and_one_that_rows_are_in_is_not() {
@@ -49,4 +50,65 @@ async fn a_block_that_nothing_names_is_deleted_and_one_that_rows_are_in_is_not()
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     opened.connector.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_of_compacted_rows_go_once_a_snapshot_has_their_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = NodeConfig {
+        inline_bytes_max: 1024,
+        stage_interval: Duration::from_millis(50),
+        // Longer than a compaction takes from staging to its commit.
+        stage_age: Duration::from_secs(2),
+        ..NodeConfig::default()
+    };
+    let opened = open_with(folder.path(), config, Arc::new(NoMachines));
+    let keyed = NewStream { machine: "kv".to_owned(), ..orders(1) };
+    let stream = opened.cluster.create_stream(keyed).await.unwrap();
+    for _ in 0..2 {
+        stream.append(&[rows(0..5_000)]).await.unwrap();
+    }
+    let store = BlockStore::open_local(folder.path().join("objects")).await.unwrap();
+    let old = paths(&store).await;
+    assert_eq!(old.len(), 2);
+    let options = CompactOptions { keep_removed: Duration::ZERO, block_bytes: None };
+    let staged = stream.compact(0, options).await.unwrap();
+    stream.commit_compacted(0, &staged, &Commit::default()).await.unwrap();
+    stream.trim(0, staged.end).await.unwrap();
+    let all = paths(&store).await;
+
+    // A node that dies now applies the old rows again, so they must still be there after a round of collecting that takes
+    // a younger block.
+    let youngest = BlockId::from_path(all.last().unwrap()).unwrap();
+    let orphan = new_block_id(youngest.time_ms()).unwrap();
+    let orphan = store.stage(orphan, Bytes::from_static(b"never committed")).await.unwrap();
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while paths(&store).await.contains(&orphan.path) {
+        assert!(tokio::time::Instant::now() < until, "the block that nothing names is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(paths(&store).await, all);
+
+    opened.cluster.snapshot("data").await.unwrap();
+    while paths(&store).await.iter().any(|path| old.contains(path)) {
+        assert!(tokio::time::Instant::now() < until, "blocks of trimmed rows are still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    opened.connector.close().await.unwrap();
+    let opened = open(folder.path());
+    let stream = opened.cluster.stream("/shop/orders").await.unwrap();
+    assert_eq!(read_ids(&stream).await, (0..5_000).collect::<Vec<_>>());
+    let mut scan = stream.scan().unwrap();
+    let mut keys = 0;
+    while let Some(batch) = scan.next().await.unwrap() {
+        keys += batch.num_rows();
+    }
+    assert_eq!(keys, 5_000);
+    opened.connector.close().await.unwrap();
+}
+
+async fn paths(store: &BlockStore) -> Vec<String> {
+    let mut paths: Vec<String> = store.list().await.unwrap().into_iter().map(|block| block.path).collect();
+    paths.sort_unstable();
+    paths
 }

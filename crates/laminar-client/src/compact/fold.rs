@@ -180,8 +180,11 @@ mod tests {
         Piece { record: StoredRows { first_offset, rows, time_ms, ..Default::default() }, range }
     }
 
-    fn shown(newest: &[Newest]) -> Vec<(u64, &[u8], Option<&[u8]>)> {
-        newest.iter().map(|row| (row.offset, &*row.key, row.value.as_deref())).collect()
+    /// Offset, key and value of each row; the removed have none.
+    fn shown(newest: &[Newest]) -> Vec<String> {
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        let value = |row: &Newest| row.value.as_ref().map_or("removed".to_owned(), |value| text(value));
+        newest.iter().map(|row| format!("{} {}={}", row.offset, text(&row.key), value(row))).collect()
     }
 
     #[test]
@@ -192,7 +195,7 @@ mod tests {
         fold.add(&piece(13, 1, 6, 13..14), &payload(&[("b", Some(""))])).unwrap();
         assert_eq!((fold.records, fold.rows), (2, 4));
         let (newest, dropped) = fold.newest(u64::MAX);
-        assert_eq!(shown(&newest), [(12, &b"a"[..], Some(&b"3"[..])), (13, b"b", Some(b""))]);
+        assert_eq!(shown(&newest), ["12 a=3", "13 b="]);
         assert_eq!((dropped, newest[0].bytes()), (0, 10));
     }
 
@@ -212,7 +215,7 @@ mod tests {
         let mut fold = Fold::default();
         let rows = payload(&[("a", Some("1")), ("b", Some("2")), ("c", Some("3"))]);
         fold.add(&piece(10, 3, 5, 11..12), &rows).unwrap();
-        assert_eq!(shown(&fold.newest(0).0), [(11, &b"b"[..], Some(&b"2"[..]))]);
+        assert_eq!(shown(&fold.newest(0).0), ["11 b=2"]);
     }
 
     #[test]

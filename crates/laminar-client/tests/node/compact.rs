@@ -169,6 +169,28 @@ async fn a_condition_on_the_end_is_refused_with_the_end_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_stay_below_a_snapshot_until_they_are_trimmed() {
+    let place = Place::new().await;
+    let stream = create(&place.local, "/kv", 1, "kv").await;
+    for id in [1, 2, 1, 2, 1] {
+        put(&stream, id, "v").await;
+        place.local.snapshot("data").await.unwrap();
+    }
+    assert_eq!(rows(&stream).await.len(), 5);
+    let staged = stream.compact(0, KEEP).await.unwrap();
+    commit(&stream, &staged).await;
+    stream.trim(0, staged.end).await.unwrap();
+    place.local.snapshot("data").await.unwrap();
+    put(&stream, 3, "v").await;
+    place.connector.close().await.unwrap();
+    let place = Place::reopen(place).await;
+    let stream = place.local.stream("/kv").await.unwrap();
+    let left: Vec<i64> = rows(&stream).await.iter().map(|(id, _)| *id).collect();
+    assert_eq!((left, scan(&stream).await.len()), (vec![2, 1, 3], 3));
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn removed_keys_are_kept_while_young_and_left_out_then() {
     let place = Place::new().await;
     let stream = create(&place.local, "/kv", 1, "kv").await;
