@@ -183,7 +183,7 @@ mod tests {
     /// Offset, key and value of each row; the removed have none.
     fn shown(newest: &[Newest]) -> Vec<String> {
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
-        let value = |row: &Newest| row.value.as_ref().map_or("removed".to_owned(), |value| text(value));
+        let value = |row: &Newest| row.value.as_ref().map_or("removed".to_owned(), text);
         newest.iter().map(|row| format!("{} {}={}", row.offset, text(&row.key), value(row))).collect()
     }
 

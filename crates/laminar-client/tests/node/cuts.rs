@@ -1,10 +1,8 @@
 //! Consistent cuts: whole commits, within limits, nothing twice and nothing left out.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use laminar_client::{Alteration, Cut, CutOptions, End, ErrorClass, Field, ReadOptions, Start, StreamHandle};
-use tokio::time::Instant;
 
 use crate::support::{Place, create, drain, orders};
 
@@ -137,38 +135,5 @@ async fn partitions_that_a_stream_gets_later_are_in_its_cuts() {
     let found = cut(&stream, &BTreeMap::new(), CutOptions::default()).await;
     assert_eq!((found.ends.len(), found.rows), (6, 100));
     assert_eq!(between(&stream, &BTreeMap::new(), &found.ends).await.len(), 100);
-    place.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_keys_is_read_from_what_a_snapshot_left_of_its_log() {
-    let place = Place::new().await;
-    let stream = create(&place.local, "/keys", 1, "kv").await;
-    for id in 0..10 {
-        stream.append(&[orders([id])]).await.unwrap();
-    }
-    place.local.snapshot("data").await.unwrap();
-    let none = BTreeMap::new();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let mut found = cut(&stream, &none, CutOptions::default()).await;
-    while found.starts[&0] == 0 {
-        assert!(Instant::now() < deadline, "the snapshot left the whole log");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        found = cut(&stream, &none, CutOptions::default()).await;
-    }
-    let left = 10 - found.starts[&0];
-    assert_eq!((found.rows, found.ends[&0]), (left, 10));
-    assert_eq!(stream.offsets().await.unwrap()[&0].start, found.starts[&0]);
-    assert_eq!(between(&stream, &found.starts, &found.ends).await.len() as u64, left);
-    assert_eq!(drain(stream.read(ReadOptions::default()).await.unwrap()).await.len() as u64, left);
-    let verified = stream.verify(0, 0, None).await.unwrap();
-    assert_eq!((verified.rows, verified.fault), (left, None));
-    let gone = ReadOptions { start: Start::Offsets(BTreeMap::from([(0, 0)])), ..Default::default() };
-    let failure = stream.read(gone).await.unwrap().next().await.unwrap_err();
-    assert_eq!(
-        (failure.class, failure.number("start_offset")),
-        (ErrorClass::Invalid, Some(10 - left)),
-        "{failure}"
-    );
     place.close().await;
 }
