@@ -42,8 +42,8 @@ impl Oracle {
     pub(crate) fn machine(&self, partition: PartitionId) -> Box<dyn PartitionStateMachine> {
         let verdict = self.verdict.partition(partition).unwrap();
         let mut machine: Box<dyn PartitionStateMachine> = match verdict.machine {
-            MachineKind::Kv => Box::new(KvMachine::default()),
-            _ => Box::new(LogMachine),
+            MachineKind::Log => Box::new(LogMachine),
+            MachineKind::Kv | MachineKind::Custom(_) => Box::new(KvMachine::default()),
         };
         for record in &self.records[&partition] {
             if verdict.skipped.contains(&record.index) {
