@@ -50,12 +50,37 @@ impl Place {
 }
 
 /// Encoded rows of one partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Part {
     /// The partition of the stream.
     pub(crate) ordinal: u32,
     pub(crate) rows: u32,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Pieces,
+}
+
+/// Bytes in two pieces that follow each other: what is large is not copied to stand behind its header.
+#[derive(Debug, Clone)]
+pub(crate) struct Pieces([Bytes; 2]);
+
+impl Pieces {
+    pub(crate) fn len(&self) -> usize {
+        self.0[0].len() + self.0[1].len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.0.iter()
+    }
+
+    /// The bytes in one piece.
+    pub(crate) fn joined(&self) -> Bytes {
+        if self.0[1].is_empty() { self.0[0].clone() } else { self.0.concat().into() }
+    }
+}
+
+impl From<Bytes> for Pieces {
+    fn from(bytes: Bytes) -> Self {
+        Self([bytes, Bytes::new()])
+    }
 }
 
 impl Codec {
@@ -136,10 +161,10 @@ impl Codec {
             ))
         })?;
         let payload = match self.form {
-            Form::Rows => laminar_rows::encode(batch),
-            Form::RowsWithSchema => laminar_rows::encode_with_schema(batch),
-            Form::Bytes => laminar_rows::encode_bytes(batch),
-            Form::Keyed => laminar_rows::encode_kv(batch, &self.schema),
+            Form::Rows => laminar_rows::encode_pieces(batch).map(Pieces),
+            Form::RowsWithSchema => laminar_rows::encode_with_schema(batch).map(Pieces::from),
+            Form::Bytes => laminar_rows::encode_bytes(batch).map(Pieces::from),
+            Form::Keyed => laminar_rows::encode_kv(batch, &self.schema).map(Pieces::from),
         };
         Ok(Part { ordinal, rows, payload: payload.map_err(failure)? })
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use laminar_core::error::ErrorKind;
 use laminar_rpc::proto::{BlockPointer, HelloResponse, partition_rows};
 use laminar_rpc::{ErrorClass, Failure};
-use laminar_store::{BlockStore, StoreError, checksum, new_block_id};
+use laminar_store::{BlockStore, StoreError, checksum_of_pieces, new_block_id};
 
 use crate::chance;
 use crate::codec::Part;
@@ -67,9 +67,10 @@ pub(crate) async fn carry(
 ) -> Result<Vec<Carried>, Failure> {
     let bytes: usize = parts.iter().map(|part| part.payload.len()).sum();
     let payloads = match placement(bytes as u64, hello, machine)? {
-        Placement::Inline => {
-            parts.iter().map(|part| partition_rows::Payload::Inline(part.payload.clone())).collect::<Vec<_>>()
-        }
+        Placement::Inline => parts
+            .iter()
+            .map(|part| partition_rows::Payload::Inline(part.payload.joined()))
+            .collect::<Vec<_>>(),
         Placement::Staged => {
             let store = stores.open(&hello.store_path).await?;
             let pointers = stage(&store, &parts, limit).await?;
@@ -153,7 +154,7 @@ pub(crate) async fn stage(
         block_low: id as u64,
         begin: begin as u64,
         length: part.payload.len() as u64,
-        checksum: checksum(&part.payload),
+        checksum: checksum_of_pieces(part.payload.iter()),
         path: staged.path.clone(),
     });
     Ok(pointers.collect())
@@ -162,13 +163,13 @@ pub(crate) async fn stage(
 /// The pieces of a block of all parts, and where each part begins.
 fn lay_out(parts: &[Part]) -> (Vec<Bytes>, Vec<usize>) {
     static PADDING: [u8; PART_ALIGNMENT] = [0; PART_ALIGNMENT];
-    let mut pieces = Vec::with_capacity(2 * parts.len());
+    let mut pieces = Vec::with_capacity(3 * parts.len());
     let mut places = Vec::with_capacity(parts.len());
     let mut length: usize = 0;
     for part in parts {
         let place = length.next_multiple_of(PART_ALIGNMENT);
         pieces.push(Bytes::from_static(&PADDING[..place - length]));
-        pieces.push(part.payload.clone());
+        pieces.extend(part.payload.iter().cloned());
         places.push(place);
         length = place + part.payload.len();
     }
@@ -237,14 +238,17 @@ mod tests {
 
     #[test]
     fn parts_of_a_block_are_aligned_and_whole() {
-        let part =
-            |payload: &'static [u8]| Part { ordinal: 0, rows: 1, payload: Bytes::from_static(payload) };
+        let part = |payload: &'static [u8]| Part {
+            ordinal: 0,
+            rows: 1,
+            payload: Bytes::from_static(payload).into(),
+        };
         let parts = [part(b"abc"), part(&[7; 64]), part(b""), part(b"z")];
         let (pieces, places) = lay_out(&parts);
         let block = Bytes::from(pieces.concat());
         assert_eq!(places, [0, 64, 128, 128]);
         for (place, part) in places.iter().zip(&parts) {
-            assert_eq!(block.slice(*place..*place + part.payload.len()), part.payload);
+            assert_eq!(block.slice(*place..*place + part.payload.len()), part.payload.joined());
         }
     }
 }

@@ -63,6 +63,17 @@ pub fn encode(batch: &RecordBatch) -> Result<Bytes, RowsError> {
     Ok(assemble([VERSION, KIND_BATCH, 0, 0], &message))
 }
 
+/// As [`encode`], in two pieces that follow each other: the second, with the rows, can be large and need not be copied.
+///
+/// # Errors
+///
+/// As [`encode`].
+pub fn encode_pieces(batch: &RecordBatch) -> Result<[Bytes; 2], RowsError> {
+    let message = Encoder::default().message(batch, true)?;
+    let head = assemble_head([VERSION, KIND_BATCH, 0, 0], &message, 0);
+    Ok([head.into(), message.arrow_data.into()])
+}
+
 /// The payload of a record with the rows of a batch and its columns.
 ///
 /// # Errors
@@ -186,15 +197,21 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch, RowsError> {
 }
 
 fn assemble(mark: [u8; 4], message: &EncodedData) -> Bytes {
+    let mut payload = assemble_head(mark, message, message.arrow_data.len());
+    payload.extend_from_slice(&message.arrow_data);
+    payload.into()
+}
+
+/// Everything before the body, with room for so many bytes more.
+fn assemble_head(mark: [u8; 4], message: &EncodedData, room: usize) -> Vec<u8> {
     let metadata = message.ipc_message.len().next_multiple_of(8);
-    let mut payload = Vec::with_capacity(HEADER_BYTES + metadata + message.arrow_data.len());
+    let mut payload = Vec::with_capacity(HEADER_BYTES + metadata + room);
     payload.extend_from_slice(&mark);
     let length = u32::try_from(metadata).expect("the metadata of a batch of at most 1 GiB is smaller");
     payload.extend_from_slice(&length.to_le_bytes());
     payload.extend_from_slice(&message.ipc_message);
     payload.resize(HEADER_BYTES + metadata, 0);
-    payload.extend_from_slice(&message.arrow_data);
-    payload.into()
+    payload
 }
 
 /// The rows of the message that begins at a place, and where it ends.

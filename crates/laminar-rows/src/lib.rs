@@ -54,7 +54,7 @@ mod split;
 mod verify;
 
 pub use bytes_rows::{Operation, bytes_batch, decode_bytes, encode_bytes, operations, put_operation};
-pub use encode::{decode, encode, encode_with_schema};
+pub use encode::{decode, encode, encode_pieces, encode_with_schema};
 pub use error::RowsError;
 pub use key::{KEY_SEED, hash_key, hashes, keys, partition_of};
 pub use key_decode::decode_keys;

@@ -80,9 +80,9 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 }
 
 /// The checksum of bytes that come in pieces.
-pub(crate) fn checksum_of_pieces(pieces: &[Bytes]) -> u64 {
+pub fn checksum_of_pieces<'a>(pieces: impl IntoIterator<Item = &'a Bytes>) -> u64 {
     let mut hash = Xxh3::new();
-    pieces.iter().for_each(|piece| hash.update(piece));
+    pieces.into_iter().for_each(|piece| hash.update(piece));
     hash.digest()
 }
 

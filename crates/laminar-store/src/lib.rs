@@ -32,6 +32,6 @@ mod error;
 mod local;
 mod store;
 
-pub use block::{BlockId, BlockRef, StagedBlock, checksum, new_block_id};
+pub use block::{BlockId, BlockRef, StagedBlock, checksum, checksum_of_pieces, new_block_id};
 pub use error::StoreError;
 pub use store::BlockStore;

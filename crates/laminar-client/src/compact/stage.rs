@@ -27,7 +27,7 @@ impl Filling {
 
     fn take(&mut self, ordinal: u32) -> Option<Part> {
         let Filling { payload, rows } = std::mem::take(self);
-        (rows > 0).then(|| Part { ordinal, rows, payload: payload.into() })
+        (rows > 0).then(|| Part { ordinal, rows, payload: Bytes::from(payload).into() })
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn stage(
             partition_id: info.partition_id(part.ordinal)?,
             epoch: 0,
             rows: part.rows,
-            payload: Some(partition_rows::Payload::Inline(part.payload)),
+            payload: Some(partition_rows::Payload::Inline(part.payload.joined())),
         });
     }
     Ok(staged)

@@ -137,7 +137,11 @@ impl StreamHandle {
             let part = &parts[at];
             if let Some(payload) = inline(part) {
                 block_length += payload.len();
-                block.push(Part { ordinal: part.partition_id, rows: part.rows, payload: payload.clone() });
+                block.push(Part {
+                    ordinal: part.partition_id,
+                    rows: part.rows,
+                    payload: payload.clone().into(),
+                });
                 places.push(at);
             }
             if block_length >= BLOCK_BYTES || (Some(at) == last && !block.is_empty()) {

@@ -69,7 +69,7 @@ fn join_run(info: &StreamInfo, mut run: Vec<PartitionRows>) -> Result<PartitionR
     let part = codec.part(0, &joined)?;
     Ok(PartitionRows {
         rows: part.rows,
-        payload: Some(partition_rows::Payload::Inline(part.payload)),
+        payload: Some(partition_rows::Payload::Inline(part.payload.joined())),
         ..last
     })
 }

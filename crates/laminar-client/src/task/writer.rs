@@ -274,7 +274,7 @@ impl TaskWriter {
                 partition_id: info.partition_id(part.ordinal)?,
                 epoch: 0,
                 rows: part.rows,
-                payload: Some(partition_rows::Payload::Inline(part.payload)),
+                payload: Some(partition_rows::Payload::Inline(part.payload.joined())),
             });
         }
         let partition_count = match self.placing {
