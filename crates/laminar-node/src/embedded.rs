@@ -129,7 +129,13 @@ impl FolderConnector {
                     return self.become_node(folder).await;
                 }
             }
-            Role::ClientOnly => {}
+            Role::ClientOnly => {
+                // A node that was killed leaves its address behind, and another program may listen there by now: it must
+                // not be sent anything.
+                if !blocking(move || Folder::has_node(&path)).await?? {
+                    return Err(self.no_node());
+                }
+            }
         }
         self.other_process().await
     }
@@ -163,14 +169,16 @@ impl FolderConnector {
         Ok(connected)
     }
 
+    fn no_node(&self) -> Failure {
+        let what = "no node runs in this folder; open it with laminar.open first";
+        Failure::unavailable(format!("{}: {what}", self.path.display()))
+    }
+
     async fn other_process(&self) -> Result<Connected, Failure> {
         let path = self.path.clone();
         let endpoint = blocking(move || Endpoint::read(&path)).await??;
         let Some(endpoint) = endpoint else {
-            let what = match self.role {
-                Role::ClientOnly => "no node runs in this folder; open it with laminar.open first",
-                _ => "another process is opening or closing it; try again",
-            };
+            let what = "another process is opening or closing it; try again";
             return Err(Failure::unavailable(format!("{}: {what}", self.path.display())));
         };
         let connect = Transport::remote(&endpoint.address, Some(&endpoint.secret));

@@ -14,16 +14,13 @@ use crate::dispatcher::AdmissionRefusal;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BarrierError {
     /// The partitions did not get there in time.
-    #[error(
-        "barrier at index {index}: {} of {partitions} partitions had not applied it after {waited:?}, first partition \
-         {}; wait longer, or look why they lag", .behind.len(), .behind[0]
-    )]
+    #[error("barrier at index {index}: {} after {waited:?}; wait longer, or look why they lag", who(.behind, *.partitions))]
     TimedOut {
         /// The index.
         index: LogIndex,
         /// How many partitions were waited for.
         partitions: usize,
-        /// Those that had not applied it.
+        /// Those that had not applied it; none if the log itself had not got there.
         behind: Vec<PartitionId>,
         /// How long it was waited.
         waited: Duration,
@@ -34,6 +31,19 @@ pub enum BarrierError {
     /// A partition that does not exist.
     #[error("barrier refused, there is no partition {0}")]
     UnknownPartition(PartitionId),
+}
+
+/// Who had not got there.
+fn who(behind: &[PartitionId], partitions: usize) -> String {
+    match behind.first() {
+        Some(first) => {
+            format!(
+                "{} of {partitions} partitions had not applied it, first partition {first},",
+                behind.len()
+            )
+        }
+        None => "the log had not got there".to_owned(),
+    }
 }
 
 impl BarrierError {
@@ -95,6 +105,25 @@ impl Waiters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_behind_are_told_and_the_log_itself() {
+        let late = |behind: Vec<PartitionId>| BarrierError::TimedOut {
+            index: LogIndex(9),
+            partitions: 3,
+            behind,
+            waited: Duration::from_secs(2),
+        };
+        assert_eq!(
+            late(vec![PartitionId(4), PartitionId(5)]).to_string(),
+            "barrier at index 9: 2 of 3 partitions had not applied it, first partition 4, after 2s; wait longer, or look why \
+             they lag"
+        );
+        assert_eq!(
+            late(Vec::new()).to_string(),
+            "barrier at index 9: the log had not got there after 2s; wait longer, or look why they lag"
+        );
+    }
 
     #[test]
     fn waits_that_nobody_waits_for_are_let_go() {

@@ -59,6 +59,11 @@ impl Endpoint {
         write_durably(folder, NAME, &text, 0o600)
     }
 
+    /// Removes what a node left that was killed: its port may be anybody's by now.
+    pub(super) fn forget(folder: &Path) {
+        drop(fs::remove_file(folder.join(NAME)));
+    }
+
     /// The node is going. A file of another node stays.
     pub(crate) fn remove(&self, folder: &Path) {
         if Self::read(folder).is_ok_and(|found| found.as_ref() == Some(self)) {

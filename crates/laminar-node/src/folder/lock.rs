@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -42,6 +43,20 @@ impl FolderLock {
         Ok(Some(FolderLock { key, process: std::process::id() }))
     }
 
+    /// Whether any process has it. Nothing is made: where there is no lock, nobody has it.
+    pub(super) fn is_taken(folder: &Path) -> Result<bool, FolderError> {
+        let path = folder.join("lock");
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(FolderError::call("open", &path, error)),
+        };
+        // Shared, so that those who look do not see each other.
+        Ok(!flock_now(&file, &path, FlockOperation::NonBlockingLockShared)?)
+    }
+
     /// Whether this process holds it: a forked child does not.
     pub fn is_held(&self) -> bool {
         self.process == std::process::id() && held().contains_key(&self.key)
@@ -77,7 +92,12 @@ fn open(path: &PathBuf) -> Result<File, FolderError> {
 }
 
 fn try_lock(file: &File, path: &Path) -> Result<bool, FolderError> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+    flock_now(file, path, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Takes a lock if that is possible at once; tells whether it was.
+fn flock_now(file: &File, path: &Path, operation: FlockOperation) -> Result<bool, FolderError> {
+    match flock(file, operation) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {

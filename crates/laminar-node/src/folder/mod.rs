@@ -47,6 +47,7 @@ impl Folder {
         std::fs::create_dir_all(path).map_err(|error| FolderError::call("make", path, error))?;
         let path = path.canonicalize().map_err(|error| FolderError::call("find", path, error))?;
         let Some(lock) = FolderLock::take(&path)? else { return Ok(None) };
+        Endpoint::forget(&path);
         let identity = Identity::next(&path)?;
         Ok(Some(Folder { path, identity, lock: Mutex::new(Some(lock)) }))
     }
@@ -60,6 +61,15 @@ impl Folder {
         identity::check_before_use(path)?;
         std::fs::create_dir_all(path).map_err(|error| FolderError::call("make", path, error))?;
         Ok(FolderLock::take(path)?.is_some())
+    }
+
+    /// Whether some process is the node of a folder. Changes nothing, and makes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Invalid: its file system has no working locks. Unavailable: a file call failed.
+    pub fn has_node(path: &Path) -> Result<bool, FolderError> {
+        FolderLock::is_taken(path)
     }
 
     /// Its absolute path.

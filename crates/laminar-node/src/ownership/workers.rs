@@ -49,7 +49,10 @@ impl Node {
         };
         let response = self.change(request_id, vec![change]).await?;
         let Some(Minted::Node(node_id)) = response.minted().first() else {
-            return Err(Failure::internal("a registration was answered without an id; report it"));
+            // The answer is that of another change which had the same id.
+            let message =
+                "a run was registered under an id that another request has had; give it one of its own";
+            return Err(Failure::invalid(message));
         };
         lock(&self.inner.workers).insert(*node_id, Instant::now());
         Ok(*node_id)
