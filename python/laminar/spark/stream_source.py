@@ -62,12 +62,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, int] | None, limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
         """The furthest cut after ``start`` that the limit allows: whole commits, and at least one."""
-        begin = self._read(start or {})
+        stream = self._stream()
+        begin = self._read(start or {}, stream)
         rows_max, bytes_max = self._limits(limit)
-        cut = self._cut(begin, rows_max, bytes_max)
+        cut: dict[str, Any] = stream._native.cut(begin, rows_max=rows_max, bytes_max=bytes_max, at=self._until)
         if self._options.fail_on_data_loss:
             there = {partition: (first, cut["ends"][partition]) for partition, first in cut["starts"].items()}
-            bounds.kept(self._stream(), begin, there, fail=True)
+            bounds.kept(stream, begin, there, fail=True)
         # A partition never goes back, and one that the cut does not know yet stays where it is.
         ends = self._told({**begin, **{one: max(end, begin.get(one, 0)) for one, end in cut["ends"].items()}})
         self._latest = ends if cut["complete"] else None
@@ -94,7 +95,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         """The splits between two offsets. Partitions that ``start`` does not name are new: they begin with 0."""
-        stream, begin, until = self._stream(), self._read(start), self._read(end)
+        stream = self._stream()
+        begin, until = self._read(start, stream), self._read(end, stream)
         there = stream.offsets()
         for partition, offset in until.items():
             if partition not in there or offset > there[partition][1]:
@@ -120,16 +122,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         told = {str(partition): offset for partition, offset in sorted(offsets.items())}
         return {**told, STREAM_ID: self._rows.stream_id}
 
-    def _read(self, offsets: Mapping[str, int]) -> dict[int, int]:
+    def _read(self, offsets: Mapping[str, int], stream: Stream) -> dict[int, int]:
         """Offsets as Spark found them in its checkpoint. Those of a release before name no stream."""
-        found = offsets.get(STREAM_ID, self._rows.stream_id)
-        now = self._stream().stream_id
+        found, now = offsets.get(STREAM_ID, self._rows.stream_id), stream.stream_id
         if found != now:
-            path = self._options.place.stream
             raise InvalidError(
-                f"stream {path}: the checkpoint is of stream id {found} and this is {now}; the stream was dropped and "
-                "made again, or the checkpoint is another query's: begin with a new checkpoint",
-                stream=path,
+                f"stream {stream.path}: the checkpoint is of stream id {found} and this is {now}; the stream was "
+                "dropped and made again, or the checkpoint is another query's: begin with a new checkpoint",
+                stream=stream.path,
                 value=found,
             )
         return {int(partition): offset for partition, offset in offsets.items() if partition != STREAM_ID}
@@ -140,10 +140,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_per_trigger_max
             return rows_max, bytes_max
         return None, None
-
-    def _cut(self, begin: dict[int, int], rows_max: int | None, bytes_max: int | None) -> dict[str, Any]:
-        cut: dict[str, Any] = self._stream()._native.cut(begin, rows_max=rows_max, bytes_max=bytes_max, at=self._until)
-        return cut
 
 
 def _not_this_stream(stream: Stream, partition: int, offset: int, there: Mapping[int, tuple[int, int]]) -> InvalidError:
