@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,29 +12,34 @@ use bytes::Bytes;
 use laminar_client::{Commit, CompactOptions, NewStream};
 use laminar_node::{NoMachines, NodeConfig};
 use laminar_store::{BlockId, BlockStore, new_block_id};
-use support::{open, open_with, orders, read_ids, rows};
+use support::{Opened, open, open_with, orders, read_ids, rows};
+
+/// A node that stages what has more than a kilobyte, and soon collects what nothing names.
+fn open_collecting(folder: &Path) -> Opened {
+    let config = NodeConfig {
+        inline_bytes_max: 1024,
+        stage_interval: Duration::from_millis(50),
+        // Longer than an append or a compaction takes from staging to its commit.
+        stage_age: Duration::from_secs(2),
+        ..NodeConfig::default()
+    };
+    open_with(folder, config, Arc::new(NoMachines))
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_block_that_nothing_names_is_deleted_and_one_that_rows_are_in_is_not() {
     let folder = tempfile::tempdir().unwrap();
-    let config = NodeConfig {
-        inline_bytes_max: 1024,
-        stage_interval: Duration::from_millis(50),
-        // Longer than an append takes from staging to its commit.
-        stage_age: Duration::from_secs(2),
-        ..NodeConfig::default()
-    };
-    let opened = open_with(folder.path(), config, Arc::new(NoMachines));
+    let opened = open_collecting(folder.path());
     let stream = opened.cluster.create_stream(orders(2)).await.unwrap();
     stream.append(&[rows(0..10_000)]).await.unwrap();
     let store = BlockStore::open_local(folder.path().join("objects")).await.unwrap();
-    let named: Vec<String> = store.list().await.unwrap().into_iter().map(|block| block.path).collect();
+    let named = paths(&store).await;
     assert!(!named.is_empty(), "the append was too large for the entry");
 
     let orphan = store.stage(new_block_id(1).unwrap(), Bytes::from_static(b"never committed")).await.unwrap();
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
-        let there: Vec<String> = store.list().await.unwrap().into_iter().map(|block| block.path).collect();
+        let there = paths(&store).await;
         assert!(named.iter().all(|path| there.contains(path)), "rows are in {named:?}");
         if !there.contains(&orphan.path) {
             break;
@@ -55,14 +61,7 @@ async fn a_block_that_nothing_names_is_deleted_and_one_that_rows_are_in_is_not()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_of_compacted_rows_go_once_a_snapshot_has_their_values() {
     let folder = tempfile::tempdir().unwrap();
-    let config = NodeConfig {
-        inline_bytes_max: 1024,
-        stage_interval: Duration::from_millis(50),
-        // Longer than a compaction takes from staging to its commit.
-        stage_age: Duration::from_secs(2),
-        ..NodeConfig::default()
-    };
-    let opened = open_with(folder.path(), config, Arc::new(NoMachines));
+    let opened = open_collecting(folder.path());
     let keyed = NewStream { machine: "kv".to_owned(), ..orders(1) };
     let stream = opened.cluster.create_stream(keyed).await.unwrap();
     for _ in 0..2 {

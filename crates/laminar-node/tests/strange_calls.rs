@@ -15,7 +15,7 @@ use laminar_client::{ErrorClass, NewStream};
 use laminar_node::{NoMachines, Node, NodeConfig};
 use laminar_rpc::proto::laminar_server::Laminar;
 use laminar_rpc::{Failure, Message, proto};
-use support::{open_with, orders, read_ids, rows};
+use support::{calls, open_with, orders, read_ids, rows};
 use tonic::{Request, Status};
 
 /// How often each call is made; `LAMINAR_STRANGE_CALLS` makes it more.
@@ -240,10 +240,7 @@ async fn strange_requests_are_answered_and_harm_nothing() {
         "Release" release proto::ReleaseRequest { node_id: run, request, run: request, stream_id };
         "DropStream" drop_stream proto::DropStreamRequest { path, stream_id, request };
     };
-    let service = include_str!("../../laminar-rpc/proto/laminar/v1/laminar.proto");
-    let calls: BTreeSet<&str> =
-        service.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next()).collect();
-    assert_eq!(calls, called, "a new call is made here too");
+    assert_eq!(calls(), called, "a new call is made here too");
 
     let after =
         opened.cluster.create_stream(NewStream { path: "/after".to_owned(), ..orders(2) }).await.unwrap();

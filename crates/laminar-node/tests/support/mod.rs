@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +23,12 @@ pub fn rows(ids: std::ops::Range<i64>) -> RecordBatch {
     let columns: Vec<arrow_array::ArrayRef> =
         vec![Arc::new(Int64Array::from_iter_values(ids)), Arc::new(StringArray::from(names))];
     RecordBatch::try_new(schema(), columns).unwrap()
+}
+
+/// The names of all calls of the service.
+pub fn calls() -> BTreeSet<&'static str> {
+    let service = include_str!("../../../laminar-rpc/proto/laminar/v1/laminar.proto");
+    service.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next()).collect()
 }
 
 pub struct Opened {
