@@ -51,6 +51,13 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
     end_node(folder)
 
 
+@pytest.fixture
+def db(endpoint: str) -> Iterator[laminar.Cluster]:
+    """A client of that folder."""
+    with laminar.connect(Path(endpoint)) as db:
+        yield db
+
+
 def end_node(folder: Path) -> None:
     """Ends the node of a folder, whoever started it, and waits until it has let go of the folder."""
     try:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 Values = dict[int, str | None]
-
-
-@pytest.fixture
-def db(endpoint: str) -> Iterator[laminar.Cluster]:
-    with laminar.connect(Path(endpoint)) as db:
-        yield db
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from nodes import wait_until
 
-import laminar
 from laminar.errors import InvalidError, NotOwnedError
 from laminar.spark.jobs import ingest, replay, verify
 from laminar.spark.pipeline import Create
@@ -25,13 +23,9 @@ from laminar.spark.pipeline import Create
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    import laminar
+
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "amount": pa.float64()})
-
-
-@pytest.fixture
-def db(endpoint: str) -> Iterator[laminar.Cluster]:
-    with laminar.connect(Path(endpoint)) as db:
-        yield db
 
 
 @pytest.fixture

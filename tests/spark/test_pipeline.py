@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +45,6 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "pipelines.md"
 SCHEMA = "id long, customer string, amount double"
-
-
-@pytest.fixture
-def db(endpoint: str) -> Iterator[laminar.Cluster]:
-    with laminar.connect(Path(endpoint)) as db:
-        yield db
 
 
 def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
