@@ -8,6 +8,7 @@ use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 
 use crate::error::RowsError;
 use crate::schema::{StreamSchema, column_names};
+use crate::values::{check_inner_nulls, check_values};
 
 impl StreamSchema {
     /// The batch with exactly the stream's columns. A missing column that may be null is null; types that carry the same
@@ -15,9 +16,10 @@ impl StreamSchema {
     ///
     /// # Errors
     ///
-    /// Invalid: an unknown or missing column, a type or value that does not fit, a null where there may be none.
+    /// Invalid: an unknown or missing column, a type or value that does not fit, text that is none, a null where there may
+    /// be none.
     pub fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch, RowsError> {
-        // The common case: the same columns, only to be looked through for nulls.
+        // Made here, of this schema: it was looked through when that was done.
         if Arc::ptr_eq(batch.schema_ref(), self.arrow()) {
             return Ok(batch.clone());
         }
@@ -71,10 +73,13 @@ fn conform_column(column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef, RowsE
     let (found, expected) = (column.data_type(), field.data_type());
     let name = || field.name().clone();
     let column = if found == expected {
+        check_values(column, field.name())?;
         column.clone()
     } else if *found == DataType::Null {
         new_null_array(expected, column.len())
     } else if is_harmless(found, expected) {
+        // Before anything is made of them: converting believes what it is told.
+        check_values(column, field.name())?;
         // Not safe in Arrow's sense: a value that does not fit is an error, not a null.
         let options = CastOptions { safe: false, ..CastOptions::default() };
         cast_with_options(column, expected, &options).map_err(|source| RowsError::ColumnValues {
@@ -91,6 +96,7 @@ fn conform_column(column: &ArrayRef, field: &FieldRef) -> Result<ArrayRef, RowsE
         });
     };
     check_nulls(&column, field)?;
+    check_inner_nulls(&column, field.name())?;
     Ok(column)
 }
 

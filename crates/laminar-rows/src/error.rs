@@ -120,6 +120,24 @@ pub enum RowsError {
         /// The row in the batch, from 0.
         row: usize,
     },
+    /// Bytes of a text that are none.
+    #[error("column {column}, row {row}: its bytes are no UTF-8; repair the text, or make the column binary")]
+    NotText {
+        /// The column.
+        column: String,
+        /// The row in the batch, from 0.
+        row: usize,
+    },
+    /// A column that Arrow itself would refuse.
+    #[error(
+        "column {column}: its values are not valid Arrow data ({source}); whoever made it has to repair it"
+    )]
+    DamagedColumn {
+        /// The column.
+        column: String,
+        /// What Arrow said.
+        source: ArrowError,
+    },
     /// A row is too large.
     #[error(
         "row {row}: it has about {bytes} bytes and {limit} are the most (row_bytes_max); make it smaller or raise it"

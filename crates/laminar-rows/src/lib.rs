@@ -6,7 +6,7 @@
 //! One append, file by file:
 //!
 //! 1. `schema.rs` holds the stream's columns and key; `schema_bytes.rs` reads them from bytes that nobody vouches for.
-//! 2. `conform.rs` makes a batch fit the schema, without loss or not at all.
+//! 2. `conform.rs` makes a batch fit the schema, without loss or not at all; `values.rs` looks at what others made.
 //! 3. `key.rs` gives each row its key bytes and their hash, `split.rs` sorts the rows by partition.
 //! 4. `row_bytes.rs` refuses rows that are too large.
 //! 5. `encode.rs` makes the payload of a record; `bytes_rows.rs` and `kv_rows.rs` do for streams of bytes and of keys.
@@ -51,6 +51,7 @@ mod row_bytes;
 mod schema;
 mod schema_bytes;
 mod split;
+mod values;
 mod verify;
 
 pub use bytes_rows::{Operation, bytes_batch, decode_bytes, encode_bytes, operations, put_operation};

@@ -1,20 +1,18 @@
 //! What holds of all batches: splitting loses and reorders nothing, decoding gives what was encoded, and bytes of
 //! anyone give an error at worst.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 
 use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
-use common::{Rng, array, batch, stream};
 use laminar_rows::{
     RowsError, StreamSchema, check_row_bytes, decode, decode_bytes, decode_keys, decode_kv_payload,
     decode_kv_rows, encode, encode_bytes, encode_kv, encode_with_schema, hash_key, hashes, keys,
     partition_of, split,
 };
 use proptest::prelude::*;
+
+use crate::common::{Rng, all_types, array, batch, stream};
 
 fn config() -> ProptestConfig {
     // PROPTEST_CASES asks for more.
@@ -205,7 +203,7 @@ proptest! {
 #[test]
 fn every_type_goes_round() {
     let rng = &mut Rng(5);
-    for data_type in common::all_types() {
+    for data_type in all_types() {
         for rows in [0, 1, 9, 500] {
             let field = arrow_schema::Field::new("c", data_type.clone(), true);
             let schema = arrow_schema::Schema::new(vec![field]);

@@ -1,6 +1,4 @@
 //! Conforming, splitting, projecting and merging, by example.
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;

@@ -1,6 +1,4 @@
 //! Random batches of all types that streams have, from a seed.
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
 use arrow_array::builder::{BinaryViewBuilder, StringViewBuilder};

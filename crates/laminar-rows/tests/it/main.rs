@@ -1,0 +1,9 @@
+//! The tests of this crate from outside, as one program: what they share is compiled and linked once.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+mod foreign_values;
+mod golden_keys;
+mod prop_rows;
+mod rows;
