@@ -1,4 +1,4 @@
-//! What the rules state, one test a statement; the property tests in `tests/prop_metadata.rs` cover their combinations.
+//! What the rules state, one test a statement; the property tests in `tests/it/prop_metadata.rs` cover their combinations.
 
 mod batch;
 mod nodes;

@@ -1,4 +1,4 @@
-//! Every rule and every refusal, one at a time. `tests/prop_verdict.rs` has all of them at once, against a model.
+//! Every rule and every refusal, one at a time. `tests/it/prop_verdict.rs` has all of them at once, against a model.
 
 use bytes::Bytes;
 use laminar_core::error::ErrorKind;

@@ -1,0 +1,9 @@
+//! The tests of this crate from outside, as one program: what they share is compiled and linked once.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod assign_spread;
+mod format_metadata;
+mod prop_assign;
+mod prop_guard;
+mod prop_metadata;
