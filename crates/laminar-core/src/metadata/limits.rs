@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::ids::{Epoch, NodeId, PartitionId};
 
-/// Changes in one batch.
-pub const BATCH_CHANGES_MAX: usize = 100_000;
+/// Changes in one batch: a claim of the largest stream, and what a run changes beside it.
+pub const BATCH_CHANGES_MAX: usize = PARTITIONS_PER_STREAM_MAX as usize + 16;
 /// Partitions of one stream.
 pub const PARTITIONS_PER_STREAM_MAX: u32 = 100_000;
 /// Partitions of the cluster.

@@ -120,9 +120,33 @@ fn a_batch_holds_so_many_changes_and_no_more() {
     let increments = |count| vec![MetadataChange::IncrementClusterEpoch { expected: None }; count];
     assert!(batch(&mut state, increments(BATCH_CHANGES_MAX)).is_applied());
     let response = batch(&mut state, increments(BATCH_CHANGES_MAX + 1));
-    let invalid = InvalidChange::OutOfRange { bound: Bound::BatchChanges, given: 100_001 };
+    let invalid =
+        InvalidChange::OutOfRange { bound: Bound::BatchChanges, given: BATCH_CHANGES_MAX as u64 + 1 };
     assert_eq!(response.rejection(), Some(&Rejection::Invalid(invalid)));
     assert_eq!(state.cluster_epoch(), BATCH_CHANGES_MAX as u64);
+}
+
+#[test]
+fn a_run_claims_the_largest_stream_in_one_batch() {
+    let mut state =
+        after([create_stream("/large", PARTITIONS_PER_STREAM_MAX), register(None, NodeRole::Worker, None)]);
+    let node_id = *state.node_states().keys().next().unwrap();
+    let mut changes = vec![MetadataChange::UpdateNodeState {
+        node_id,
+        state: NodeState::Active,
+        metadata: None,
+        expected: None,
+    }];
+    for (partition_id, ownership) in state.partition_map() {
+        changes.push(MetadataChange::AcquirePartition {
+            partition_id: *partition_id,
+            node_id,
+            epoch: ownership.epoch.next().unwrap(),
+            expected: ownership.owner_epoch(),
+        });
+    }
+    assert!(batch(&mut state, changes).is_applied());
+    assert_eq!(state.partitions_for_node(node_id).len(), PARTITIONS_PER_STREAM_MAX as usize);
 }
 
 #[test]
