@@ -57,8 +57,8 @@ pub use machine::{DataSnapshot, RaftMachine, SnapshotData};
 pub use membership::{MembershipError, decode_membership, encode_membership};
 pub use openraft_rt_tokio::TokioRuntime;
 pub use replica::{
-    DataReplica, NotServing, ProposeError, ReadIndexError, ReplicaConfig, ReplicaError, ReplicaParts,
-    ReplicaPhase, ReplicaStatus, RpcRefusal, UnknownReason, WallClock,
+    DataReplica, Decided, NotServing, ProposeError, ReadIndexError, ReplicaConfig, ReplicaError,
+    ReplicaParts, ReplicaPhase, ReplicaStatus, RpcRefusal, UnknownReason, WallClock,
 };
 pub use runtime::OpenraftRuntime;
 pub use sole_network::{SoleLink, SoleNetwork};

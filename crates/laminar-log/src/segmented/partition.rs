@@ -95,6 +95,10 @@ pub(crate) struct PartitionState {
     log_failed: bool,
     /// Why nothing is applied.
     pub(crate) paused: Option<String>,
+    /// How often it came to that.
+    pub(crate) pauses: u64,
+    /// How often a record was applied again because its machine had failed.
+    pub(crate) apply_retries: u64,
     /// Whether only a snapshot of another replica helps.
     pub(crate) diverged: bool,
     /// Records above `applied` that every replica leaves out.
@@ -151,6 +155,8 @@ impl Partition {
             repairing: false,
             log_failed: false,
             paused: None,
+            pauses: 0,
+            apply_retries: 0,
             diverged: false,
             skips: begin.skips,
             markers: VecDeque::new(),
@@ -404,6 +410,7 @@ impl PartitionState {
         reason: String,
     ) {
         if self.paused.is_none() {
+            self.pauses += 1;
             ::metrics::counter!(PARTITION_PAUSES, "partition" => id.0.to_string()).increment(1);
             shared.dispatcher.set_paused(id, PauseReason::ApplyFailed(reason.clone()));
             shared.events.push(PartitionEvent::Paused { partition: id, index, reason: reason.clone() });

@@ -45,6 +45,10 @@ pub struct PartitionStatus {
     pub queued: usize,
     /// Why nothing is applied.
     pub paused: Option<String>,
+    /// How often it came to that since the partition was opened.
+    pub pauses: u64,
+    /// How often a record was applied again since then, because its machine had failed.
+    pub apply_retries: u64,
     /// Whether the partition's own log is being repaired.
     pub repairing: bool,
     /// The lowest raft index that it still needs of the segmented log (LOG-5).
@@ -78,9 +82,18 @@ impl SegmentedStateMachine {
             synced_end: end(PartitionLogStore::synced_end),
             queued: state.queue.len() + usize::from(state.applying.is_some()),
             paused: state.paused.clone(),
+            pauses: state.pauses,
+            apply_retries: state.apply_retries,
             repairing: state.repairing,
             required,
         })
+    }
+
+    /// The record that a partition stands at, and why; none if it is not paused.
+    pub fn paused(&self, id: PartitionId) -> Option<(PartitionLogIndex, String)> {
+        let partition = self.partition(id)?;
+        let state = partition.state();
+        state.paused.clone().map(|reason| (state.applied.next(), reason))
     }
 
     /// Who may write a partition, and under which epoch, at this place of the log (wall 2).

@@ -109,6 +109,7 @@ async fn apply(
             return (machine, Done::Failed(error));
         }
         tracing::warn!(partition = partition.id.0, index = record.index.0, attempt, %error, "apply failed");
+        partition.state().apply_retries += 1;
         ::metrics::counter!(PARTITION_APPLY_RETRIES, "partition" => partition.id.0.to_string()).increment(1);
         shared.runtime.sleep(wait).await;
         wait = (wait * 2).min(shared.config.apply_backoff_max).max(Duration::from_millis(1));

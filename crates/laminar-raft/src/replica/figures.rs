@@ -116,6 +116,12 @@ impl<R: AsyncRuntime> DataReplica<R> {
         figures.acks.set_members(group.members.clone());
         self.inner.describe(&mut figures, &group, &machine, partition)
     }
+
+    /// Tells the recorder of this thread how the group and its partitions are now. It does so every `raft.tick` by itself;
+    /// this is for whoever has a recorder of its own. Ten thousand partitions take a while.
+    pub fn publish(&self) {
+        self.inner.publish();
+    }
 }
 
 impl<R: AsyncRuntime> Inner<R> {

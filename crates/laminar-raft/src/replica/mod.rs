@@ -44,6 +44,7 @@ pub use self::config::{ReplicaConfig, ReplicaParts, WallClock};
 pub(crate) use self::error::leads;
 pub use self::error::{NotServing, ProposeError, ReplicaError, RpcRefusal, UnknownReason};
 pub use self::read::ReadIndexError;
+pub use self::propose::Decided;
 pub use self::view::{ReplicaPhase, ReplicaStatus};
 
 use self::figures::Figures;

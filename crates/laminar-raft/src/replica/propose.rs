@@ -42,9 +42,14 @@ pub(super) struct Proposal<R: AsyncRuntime> {
 
 type Answer = (Permit, Result<Decided, ProposeError>);
 
-pub(super) enum Decided {
+/// What became of an entry once it was decided.
+#[derive(Debug)]
+pub enum Decided {
+    /// Its verdict: it was refused, or every partition it touches has applied it.
     Verdict(Verdict),
-    Later(LateVerdict),
+    /// It was accepted, and partitions still apply it; the verdict comes when they have. Only accepted entries have
+    /// anything to apply.
+    Accepted(LateVerdict),
 }
 
 pub(super) type ProposalSender<R> = MpscSenderOf<DataConfig<R>, Proposal<R>>;
@@ -91,7 +96,32 @@ impl<R: AsyncRuntime> DataReplica<R> {
         }
     }
 
-    async fn propose_and_wait(&self, mut entry: Entry) -> Result<Verdict, ProposeError> {
+    /// [`propose_within`](Self::propose_within), but waits only until the entry is decided. What a fence, a trim or a
+    /// skip says holds from there; a partition that is paused may apply it much later, or never.
+    ///
+    /// # Errors
+    ///
+    /// As `propose`.
+    pub async fn propose_decided(&self, entry: Entry, timeout: Duration) -> Result<Decided, ProposeError> {
+        let span = tracing::debug_span!("propose", records = entry.records.len());
+        let decided = async { self.propose_and_decide(entry).await.map(|(_permit, decided)| decided) };
+        match R::timeout(timeout, decided.instrument(span)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(unknown(UnknownReason::TimedOut(timeout))),
+        }
+    }
+
+    async fn propose_and_wait(&self, entry: Entry) -> Result<Verdict, ProposeError> {
+        let (_permit, decided) = self.propose_and_decide(entry).await?;
+        let verdict = match decided {
+            Decided::Verdict(verdict) => verdict,
+            Decided::Accepted(late) => late.await.ok_or_else(|| unknown(UnknownReason::Stopped))?,
+        };
+        self.inner.delay(&verdict).await;
+        Ok(verdict)
+    }
+
+    async fn propose_and_decide(&self, mut entry: Entry) -> Result<(Permit, Decided), ProposeError> {
         let inner = &self.inner;
         inner.serving()?;
         let permit = inner.dispatcher.admit(&entry)?;
@@ -102,13 +132,8 @@ impl<R: AsyncRuntime> DataReplica<R> {
         let (answer, answered) = DataConfig::<R>::oneshot();
         let proposal = Proposal { bytes, permit, answer };
         inner.proposals.send(proposal).await.map_err(|_| NotServing::ShutDown)?;
-        let (_permit, decided) = answered.await.map_err(|_| unknown(UnknownReason::Stopped))?;
-        let verdict = match decided? {
-            Decided::Verdict(verdict) => verdict,
-            Decided::Later(late) => late.await.ok_or_else(|| unknown(UnknownReason::Stopped))?,
-        };
-        inner.delay(&verdict).await;
-        Ok(verdict)
+        let (permit, decided) = answered.await.map_err(|_| unknown(UnknownReason::Stopped))?;
+        Ok((permit, decided?))
     }
 }
 
@@ -173,7 +198,7 @@ async fn answer_all<R: AsyncRuntime>(answers: Answers<R>, batch: Vec<Proposal<R>
         let outcome = match answers.next().await {
             Some(Ok(Ok(written))) => match written.response {
                 Response::Verdict(verdict) => Ok(Decided::Verdict(verdict)),
-                Response::Later(late) => Ok(Decided::Later(late)),
+                Response::Later(late) => Ok(Decided::Accepted(late)),
                 // Only blank and membership entries are answered so, and none is proposed here.
                 Response::Done => Err(unknown(UnknownReason::Stopped)),
             },

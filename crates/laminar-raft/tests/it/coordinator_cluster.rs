@@ -1,9 +1,5 @@
 //! Metadata groups on the simulated runtime: leaders die, disks fail, nodes lag.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +11,8 @@ use laminar_log::verdict::Verdict;
 use laminar_raft::{CoordinationError, RaftCoordinator, ReplicaPhase};
 use openraft::AsyncRuntime;
 use openraft_rt_sim::SimRuntime;
-use support::{Coordinators, assign, claim, owner, simulate};
+
+use crate::support::{Coordinators, assign, claim, nodes, owner, simulate};
 
 type Group = Coordinators<SimRuntime>;
 
@@ -114,9 +111,9 @@ fn a_group_without_members_makes_callers_wait_and_then_says_so() {
         let waiting = node.clone();
         let writing = SimRuntime::spawn(async move { create(&waiting, 0).await });
         SimRuntime::sleep(Duration::from_millis(300)).await;
-        node.initialize(support::nodes(&[1])).await.unwrap();
+        node.initialize(nodes(&[1])).await.unwrap();
         writing.await.unwrap();
-        let again = node.initialize(support::nodes(&[1])).await.unwrap_err();
+        let again = node.initialize(nodes(&[1])).await.unwrap_err();
         assert_eq!(again.kind(), ErrorKind::Invalid);
         group.stop().await;
     });

@@ -1,9 +1,5 @@
 //! The same replicas on tokio, with threads that write real files.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +15,8 @@ use laminar_log::verdict::Verdict;
 use laminar_raft::testing::Router;
 use laminar_raft::{DataReplica, ReplicaConfig, ReplicaParts, TokioRuntime};
 use openraft::AsyncRuntime;
-use support::{Replicas, Workload, nodes, plain, small_config};
+
+use crate::support::{Replicas, Workload, nodes, plain, small_config};
 
 type Replica = DataReplica<TokioRuntime>;
 

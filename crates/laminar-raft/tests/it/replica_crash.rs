@@ -1,9 +1,7 @@
 //! A process with a data group of one node is killed with SIGKILL; what it had acknowledged is there, in order, once
 //! (LOG-2, LOG-3, TXN-2).
 //!
-//! `LAMINAR_CRASH_ROUNDS=1000 cargo test --release -p laminar-raft --test replica_crash` kills it more often.
-
-#![allow(clippy::unwrap_used)]
+//! `LAMINAR_CRASH_ROUNDS=1000 cargo test --release -p laminar-raft --test it replica_crash::` kills it more often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -115,7 +113,7 @@ fn what_was_acknowledged_survives_sigkill() {
     let mut acknowledged: BTreeMap<(u32, u64), String> = BTreeMap::new();
     for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "replica_crash::child", "--nocapture", "--test-threads=1"])
             .env(CHILD_DIR, dir.path())
             .env(CHILD_ROUND, round.to_string())
             .stdout(Stdio::piped())

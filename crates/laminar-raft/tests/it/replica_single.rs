@@ -1,9 +1,5 @@
 //! One replica alone: it appends, restarts, and mends itself when its storage fails.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -14,7 +10,8 @@ use laminar_log::verdict::Verdict;
 use laminar_raft::{DataReplica, NotServing, ProposeError, ReplicaPhase};
 use openraft::AsyncRuntime;
 use openraft_rt_sim::SimRuntime;
-use support::{Replicas, Workload, plain, simulate, small_config};
+
+use crate::support::{Replicas, Workload, plain, simulate, small_config};
 
 async fn start(seed: u64) -> Replicas<SimRuntime> {
     let replicas = Replicas::start(1, seed, small_config(), true).await;

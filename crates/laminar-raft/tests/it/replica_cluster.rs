@@ -1,17 +1,14 @@
 //! Three replicas with the real machine on the simulated runtime, with faults; many seeds.
 //!
-//! `LAMINAR_SEED=7 cargo test --release -p laminar-raft --test replica_cluster` repeats one seed;
+//! `LAMINAR_SEED=7 cargo test --release -p laminar-raft --test it replica_cluster::` repeats one seed;
 //! `LAMINAR_SIM_SEEDS=1000` runs more.
-
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use std::time::Duration;
 
 use openraft::AsyncRuntime;
 use openraft_rt_sim::SimRuntime;
-use support::{Replicas, Workload, simulate, small_config};
+
+use crate::support::{Replicas, Workload, simulate, small_config};
 
 async fn start(seed: u64) -> Replicas<SimRuntime> {
     let replicas = Replicas::start(3, seed, small_config(), true).await;

@@ -1,14 +1,11 @@
 //! The power fails, or files do, in the middle of building or installing a snapshot: the one before stays whole.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
-
 use std::time::Duration;
 
 use openraft::AsyncRuntime;
 use openraft_rt_sim::SimRuntime;
-use support::{Replicas, Workload, simulate, small_config};
+
+use crate::support::{Replicas, Workload, simulate, small_config};
 
 /// A power cut at any file call of a snapshot.
 #[test]

@@ -1,9 +1,5 @@
 //! openraft's own suite for log stores, on files in memory and on disk.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,8 +12,9 @@ use openraft::async_runtime::Oneshot;
 use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::{AsyncRuntime, StorageError};
-use support::Machine;
 use tempfile::TempDir;
+
+use crate::support::Machine;
 
 type Types = DataConfig<TokioRuntime>;
 

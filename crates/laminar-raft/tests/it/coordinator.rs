@@ -1,9 +1,5 @@
 //! The metadata group of one node, on tokio and real files.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +19,8 @@ use laminar_raft::{
     TokioRuntime, WatchEvent,
 };
 use openraft::AsyncRuntime;
-use support::{assign, claim, open_alone, owner};
+
+use crate::support::{assign, claim, open_alone, owner};
 
 type Coordinator = RaftCoordinator<TokioRuntime>;
 

@@ -55,10 +55,6 @@ impl Machine {
         Self { state: Arc::clone(&self.state), log: None }
     }
 
-    pub(crate) fn applied(&self) -> Option<RaftLogId> {
-        self.state().applied
-    }
-
     pub(crate) fn kept(&self) -> Kept {
         self.state().kept.clone()
     }

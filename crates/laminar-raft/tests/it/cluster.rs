@@ -1,10 +1,7 @@
 //! Three nodes in one process: on the simulated runtime with faults, many seeds; and on tokio, to see that it runs.
 //!
-//! `LAMINAR_SEED=7 cargo test --release -p laminar-raft --test cluster` repeats one seed; `LAMINAR_SIM_SEEDS=1000` runs more.
-
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
+//! `LAMINAR_SEED=7 cargo test --release -p laminar-raft --test it -- cluster:: --skip _cluster::` repeats one seed;
+//! `LAMINAR_SIM_SEEDS=1000` runs more.
 
 use std::time::Duration;
 
@@ -12,7 +9,8 @@ use laminar_log::Runtime;
 use laminar_raft::{OpenraftRuntime, RaftSettings, TokioRuntime};
 use openraft::AsyncRuntime;
 use openraft_rt_sim::SimRuntime;
-use support::{Cluster, simulate};
+
+use crate::support::{Cluster, simulate};
 
 /// Small numbers, so that snapshots, purges and their installation happen too.
 fn settings() -> RaftSettings {

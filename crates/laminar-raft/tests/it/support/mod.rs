@@ -1,7 +1,5 @@
 //! What the tests of this crate share.
 
-#![allow(dead_code, unused_imports, reason = "each test uses a part")]
-
 mod cluster;
 mod coordinators;
 mod machine;
@@ -12,6 +10,6 @@ mod workload;
 pub(crate) use cluster::Cluster;
 pub(crate) use coordinators::{Coordinators, assign, claim, open_alone, owner};
 pub(crate) use machine::Machine;
-pub(crate) use replicas::{DIR, Replicas, nodes, small_config};
+pub(crate) use replicas::{Replicas, nodes, small_config};
 pub(crate) use seeds::simulate;
 pub(crate) use workload::{Workload, plain};
