@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from laminar._losses import first_changed
 from laminar.errors import InvalidError
 
 
@@ -46,12 +47,27 @@ def _from_dicts(rows: list[Any] | tuple[Any, ...], schema: pa.Schema, stream: st
     if unknown:
         raise _unknown_column(min(map(str, unknown)), schema, stream)
     try:
-        return pa.Table.from_pylist(rows, schema=_nullable(schema))
+        columns = [_column([row.get(field.name) for row in rows], field.type) for field in schema]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _blame(rows, schema, stream, error) from error
+    return pa.Table.from_arrays(columns, schema=_nullable(schema))
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """The values as Arrow has them; a `ValueError` if it would have others."""
+    column = pa.array(values, type=kind)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    changed = first_changed(values, whole)
+    if changed is not None:
+        raise ValueError(f"it would become {_shown(whole[changed].as_py())}")
+    return column
 
 
 def _from_pandas(frame: Any, schema: pa.Schema, stream: str) -> pa.Table:
+    # An index that is named like a column is that column.
+    named = [name for name in frame.index.names if name in schema.names and name not in frame.columns]
+    if named:
+        frame = frame.reset_index(level=named)
     columns = list(frame.columns)
     unknown = [column for column in columns if column not in schema.names]
     if unknown:
@@ -79,7 +95,7 @@ def _blame(rows: Any, schema: pa.Schema, stream: str, error: Exception) -> Inval
     for field in schema:
         for place, row in enumerate(rows):
             try:
-                pa.array([row.get(field.name)], type=field.type)
+                _column([row.get(field.name)], field.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:  # noqa: PERF203 - the one
                 return InvalidError(
                     f"stream {stream}: row {place}, column {field.name!r}: {_shown(row.get(field.name))} does not fit "
@@ -109,6 +125,7 @@ def key_batch(key: Any, schema: pa.Schema, names: list[str], stream: str) -> pa.
         raise InvalidError(f"stream {stream}: the key is {_shown(key)}; it must have {columns}", stream=stream)
     of_key = pa.schema([schema.field(name) for name in names])
     try:
-        return pa.RecordBatch.from_pylist([row], schema=of_key)
+        values = [_column([row[field.name]], field.type) for field in of_key]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _blame([row], of_key, stream, error) from error
+    return pa.RecordBatch.from_arrays(values, schema=of_key)
