@@ -302,7 +302,7 @@ def test_output_that_cannot_be_written_is_one_line() -> None:
 
 
 def test_terminal_without_blocks_and_arrows_gets_question_marks() -> None:
-    command = [sys.executable, "-m", "laminar", "demo"]
+    command = [sys.executable, "-m", "laminar", "demo", "--plain"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, env=environment, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "data/0.1/replica.hex"
 
 
 def write_golden(folder: Path) -> Path:
-    """The folder that ``crates/laminar-log/tests/inspect.rs`` wrote down."""
+    """The folder that ``crates/laminar-log/tests/it/inspect.rs`` wrote down."""
     file = folder
     for line in GOLDEN.read_text().splitlines():
         if line.startswith("file "):

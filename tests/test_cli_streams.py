@@ -47,6 +47,7 @@ def orders(db: laminar.Cluster) -> laminar.Stream:
         ("status",),
         ("partitions",),
         ("nodes",),
+        ("metrics",),
         ("stream", "ls"),
         ("stream", "describe", "/a"),
         ("stream", "alter", "/a", "--partitions", "2"),

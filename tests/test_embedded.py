@@ -219,6 +219,42 @@ def test_connect_by_address_needs_the_secret(folder: Path) -> None:
         laminar.connect("nonsense")
 
 
+def _appends_to(node: Process, folder: Path, number: int) -> None:
+    with laminar.connect(folder, timeout=10.0) as client:
+        client.stream("/numbers").append([{"n": number}])
+        assert client.status().node.pid == node.pid
+
+
+def test_other_processes_come_through_a_socket_in_the_folder_that_only_this_user_can_use(folder: Path) -> None:
+    with Process(NODE, folder) as node:
+        node.hear()
+        endpoint = folder / "node.json"
+        socket = folder / json.loads(endpoint.read_text())["socket"]
+        assert socket.is_socket()
+        assert socket.stat().st_mode & 0o077 == 0
+        told = endpoint.read_text()
+        # Nobody listens at the port that the file names now.
+        endpoint.write_text(json.dumps(json.loads(told) | {"address": "127.0.0.1:1"}))
+        _appends_to(node, folder, 1)
+        endpoint.write_text(told)
+        # Without the socket the port serves.
+        socket.unlink()
+        _appends_to(node, folder, 2)
+    with laminar.open(folder) as db:
+        assert _numbers(db.stream("/numbers")) == [1, 2]
+        # A connection to the node of before must not find this one: it asks for another secret.
+        assert [path.name for path in folder.glob("*.sock")] == ["node.2.sock"]
+    assert not list(folder.glob("*.sock"))
+
+
+def test_folder_whose_path_is_too_long_for_a_socket_is_reached_through_the_port(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    with Process(NODE, folder) as node:
+        node.hear()
+        assert not list(folder.glob("*.sock"))
+        _appends_to(node, folder, 1)
+
+
 def test_folders_that_are_not_ours_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("dear")
@@ -477,3 +513,31 @@ def test_machines_that_cannot_be_are_refused(folder: Path) -> None:
             laminar.open(folder, machines=machines)  # type: ignore[arg-type]
     with laminar.open(folder) as db, pytest.raises(InvalidError):
         db.create_stream("/a", machine="sum")
+
+
+EXITS = """
+import threading
+stream = laminar.open(folder).create_stream("/numbers", schema=pa.schema({"n": pa.int64()}))
+rows = threading.Semaphore(0)
+def append():
+    while True:
+        stream.append([{"n": 1}])
+        rows.release()
+def follow():
+    for _ in stream.read(follow=True):
+        pass
+for work in [append] * 6 + [follow] * 2:
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(50):
+    rows.acquire()
+sys.exit(5)
+"""
+
+
+def test_interpreter_ends_cleanly_while_daemon_threads_are_in_calls(tmp_path: Path) -> None:
+    # What it would say goes to a pipe that the test reads.
+    script = "import os, sys\nos.dup2(1, 2)\n" + EXITS
+    for place in range(4):
+        with Process(script, tmp_path / str(place)) as exits:
+            assert exits.hear(60.0) == ""
+            assert exits.ended() == 5

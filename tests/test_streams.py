@@ -414,3 +414,25 @@ def test_why_tells_who_owned_a_partition(db: laminar.Cluster, orders: laminar.St
     assert len(db.why("/shop/orders")) == 4
     with pytest.raises(InvalidError):
         db.why("/nothing")
+
+
+def test_partition_that_is_named_twice_is_read_once(db: laminar.Cluster) -> None:
+    stream = db.create_stream("/numbers", partitions=2, schema=pa.schema({"n": pa.int64()}), key="n")
+    stream.append([{"n": n} for n in range(10)])
+    once = stream.read([0]).read_all().num_rows
+    assert stream.read([0, 0]).read_all().num_rows == once
+
+
+def test_machine_that_the_node_does_not_have_is_refused_at_once(db: laminar.Cluster) -> None:
+    with pytest.raises(InvalidError, match='the node has no machine "foo", it has log, kv; choose'):
+        db.create_stream("/foo", schema=pa.schema({"n": pa.int64()}), machine="foo")
+    assert db.streams() == []
+
+
+def test_stream_with_dictionaries_may_exist_already(db: laminar.Cluster) -> None:
+    names = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema({"k": pa.int64(), "name": names, "names": pa.list_(names), "view": pa.list_(pa.string_view())})
+    db.create_stream("/names", schema=schema)
+    assert db.create_stream("/names", schema=schema, exist_ok=True).schema.field("name").type == pa.string()
+    with pytest.raises(InvalidError, match="another schema"):
+        db.create_stream("/names", schema=pa.schema({"k": pa.int32()}), exist_ok=True)

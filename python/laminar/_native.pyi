@@ -54,6 +54,7 @@ __all__ = [
     "inspect_log",
     "node_settings",
     "run_node",
+    "stored_schema",
     "verify_log",
 ]
 
@@ -613,11 +614,17 @@ class Cluster:
         settings: dict[str, Any],
         timeout: float,
         client_id: str,
+        cluster_id: str | None,
     ) -> Cluster:
         """The node of a folder; ``role`` is embedded, detached or client."""
     @staticmethod
-    def of_addresses(addresses: str, *, secret: str | None, timeout: float, client_id: str) -> Cluster:
+    def of_addresses(
+        addresses: str, *, secret: str | None, timeout: float, client_id: str, cluster_id: str | None
+    ) -> Cluster:
         """A running cluster, by its addresses."""
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster that this handle is of; ``None`` before the first connection, unless it was given."""
     def hello(self) -> dict[str, Any]:
         """Who is there; connects if there is no connection."""
     def close(self) -> None:
@@ -649,6 +656,8 @@ class Cluster:
         """Change a stream; what is ``None`` stays."""
     def status(self, *, partitions: bool, stream: str | None) -> dict[str, Any]:
         """What the node does; with partitions, of one stream or of all."""
+    def metrics(self) -> str:
+        """What the node counted, as text in the format that Prometheus reads."""
     def why(self, path: str, partition: int | None) -> list[dict[str, Any]]:
         """The story of a partition of a stream, or of all."""
     def metadata(self, linearizable: bool) -> DeltaMetadata:
@@ -880,6 +889,9 @@ class WriterGuards:
 
 def node_settings() -> list[str]:
     """The names of all settings of a node, as ``laminar.open`` takes them."""
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema as a stream of it has it: dictionaries by value."""
 
 def run_node(
     path: str | os.PathLike[str],

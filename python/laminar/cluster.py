@@ -50,7 +50,8 @@ Machines = Mapping[str, type[Machine]]
 class Cluster:
     """The node of a folder, or a running cluster. Made by ``laminar.open`` and ``laminar.connect``.
 
-    It pickles as what it was opened with, and connects where it is used. A forked child may use it too.
+    It pickles as what it was opened with, and connects where it is used. A forked child may use it too. It stays with
+    the cluster that it found first, in all of these: another one in the same place is refused with ``InvalidError``.
 
     >>> import laminar, pyarrow as pa, tempfile
     >>> schema = pa.schema({"order": pa.int64()})
@@ -135,6 +136,15 @@ class Cluster:
         """What the node does, with its partitions: of one stream, or of all."""
         return ClusterStatus._of(self._native.status(partitions=partitions, stream=stream))
 
+    def metrics(self) -> str:
+        """What the node counted, as text in the format that Prometheus reads. ``docs/operating.md`` lists the names."""
+        return self._native.metrics()
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where the node answers ``GET /metrics`` and ``GET /health``; ``None`` if it was opened without an address."""
+        return self.status(partitions=False).node.metrics_address or None
+
     def nodes(self) -> list[NodeStatus]:
         """The servers, and the runs of writers."""
         return list(self.status(partitions=False).nodes)
@@ -178,7 +188,7 @@ class Cluster:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._arguments[0], self._arguments[1:]
+        return self._arguments[0], (*self._arguments[1:], self._native.cluster_id)
 
     def __eq__(self, other: object) -> bool:
         return self._arguments == other._arguments if isinstance(other, Cluster) else NotImplemented
@@ -203,7 +213,7 @@ def open(  # noqa: A001 - the name that people learn: laminar.open
     With ``detached`` the node is a process of its own, started by the first client and gone soon after the last.
     ``machines`` are the application's state machines by name, see ``laminar.Machine``; those of a detached node must be
     importable. ``timeout`` is how long a call may take, in seconds. ``settings`` are those of the node, used by whoever
-    becomes it.
+    becomes it; with ``metrics_address="127.0.0.1:9464"`` it answers ``GET /metrics`` and ``GET /health`` there.
     """
     _check_settings(settings)
     cluster = _open(_absolute(path), detached, dict(machines or {}), timeout, settings)
@@ -228,7 +238,14 @@ def _absolute(path: str | os.PathLike[str]) -> str:
         raise InvalidError(f"path is {path!r}; it must be a path") from None
 
 
-def _open(path: str, detached: bool, machines: Machines, timeout: float, settings: Mapping[str, Any]) -> Cluster:  # noqa: FBT001
+def _open(  # noqa: PLR0913, PLR0917 - what a handle is opened with
+    path: str,
+    detached: bool,  # noqa: FBT001
+    machines: Machines,
+    timeout: float,
+    settings: Mapping[str, Any],
+    cluster_id: str | None = None,
+) -> Cluster:
     """A handle that has not connected yet: what a pickle comes back as."""
     native = _native.Cluster.of_folder(
         path,
@@ -238,19 +255,35 @@ def _open(path: str, detached: bool, machines: Machines, timeout: float, setting
         settings=dict(settings),
         timeout=timeout,
         client_id=uuid.uuid4().hex,
+        cluster_id=cluster_id,
     )
     return Cluster(native, (_open, path, detached, machines, timeout, settings), path)
 
 
-def _connect(target: str, folder: bool, secret: str | None, timeout: float) -> Cluster:  # noqa: FBT001
+def _connect(
+    target: str,
+    folder: bool,  # noqa: FBT001
+    secret: str | None,
+    timeout: float,
+    cluster_id: str | None = None,
+) -> Cluster:
     """A handle that has not connected yet: what a pickle comes back as."""
     client_id = uuid.uuid4().hex
     if folder:
         native = _native.Cluster.of_folder(
-            target, "client", command=[], machines={}, settings={}, timeout=timeout, client_id=client_id
+            target,
+            "client",
+            command=[],
+            machines={},
+            settings={},
+            timeout=timeout,
+            client_id=client_id,
+            cluster_id=cluster_id,
         )
     else:
-        native = _native.Cluster.of_addresses(target, secret=secret, timeout=timeout, client_id=client_id)
+        native = _native.Cluster.of_addresses(
+            target, secret=secret, timeout=timeout, client_id=client_id, cluster_id=cluster_id
+        )
     return Cluster(native, (_connect, target, folder, secret, timeout), target)
 
 
@@ -288,7 +321,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 def _check_same(there: Stream, schema: Any, key: list[str], machine: str, refused: InvalidError) -> None:
     is_bytes = schema is None
-    same_schema = there.is_bytes if is_bytes else there.schema.equals(schema)
+    same_schema = there.is_bytes if is_bytes else there.schema.equals(_native.stored_schema(schema))
     same_key = there.key == key or (is_bytes and key in ([], ["key"]))
     if not (same_schema and same_key and there.machine == machine):
         raise InvalidError(

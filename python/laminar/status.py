@@ -24,6 +24,8 @@ class NodeIdentity:
     #: Grows whenever a process becomes the node of the folder.
     folder_epoch: int
     cluster_id: str
+    #: Where the node answers ``GET /metrics`` and ``GET /health``; empty if it does not.
+    metrics_address: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,8 +191,13 @@ class Stream:
         """Read rows, partition after partition, each in its order; or with ``follow`` as they come, without end.
 
         ``start`` and ``end`` are an offset, ``{partition: offset}``, or a time with a time zone; rows from ``start``
-        and before ``end``. ``at`` reads all partitions as of one cut. ``include_metadata`` adds the columns
+        and before ``end``. Partitions that ``{partition: offset}`` does not name are read from their first row, or to
+        their last. ``at`` reads all partitions as of one cut. ``include_metadata`` adds the columns
         ``_partition``, ``_offset``, ``_timestamp`` and ``_epoch``. ``timeout`` is how long the node may be silent.
+
+        Whoever follows all partitions also gets those that are added later (``alter``), each from its first row and
+        within about a second; whoever follows chosen ones stays with them. A stream that is dropped ends it with
+        ``UnknownPartitionError``.
         """
         import pyarrow as pa  # noqa: PLC0415 - importing laminar needs no pyarrow
 
@@ -263,7 +268,10 @@ class Stream:
         return None if row is None else row.to_pylist()[0]
 
     def scan(self) -> pa.Table:
-        """The newest row of every key of a ``kv`` stream. Linearizable for each partition."""
+        """The newest row of every key of a ``kv`` stream. Linearizable for each partition.
+
+        A key that was written before and after partitions were added (``alter``) has a row in its old partition too.
+        """
         import pyarrow as pa  # noqa: PLC0415 - importing laminar needs no pyarrow
 
         reader = self._native.scan()
@@ -284,7 +292,8 @@ class Stream:
 
         There can only be more partitions, not fewer. Of a stream with a key, rows then go to other partitions than
         before: the rows of one key are in order before and after the change, but not across it, and ``get`` of a kv
-        stream finds only what was written since to the key's partition. A ``UserWarning`` says so.
+        stream finds only what was written since to the key's partition. A ``UserWarning`` says so. Readers with
+        ``follow`` get the new partitions by themselves, unless they chose partitions.
         """
         if partitions is not None and self.key and partitions > self.partitions:
             warnings.warn(

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use laminar_rows::StreamSchema;
 use laminar_rpc::proto::{
     AlterStreamRequest, CreateStreamRequest, DescribeStreamRequest, DropStreamRequest, HelloResponse,
-    ListStreamsRequest, MetadataRequest, NodeStatus, PartitionStory, ResumeRequest, Retention, SkipRequest,
-    SnapshotRequest, StatusRequest, StatusResponse, StreamLimits, WhyRequest,
+    ListStreamsRequest, MetadataRequest, MetricsRequest, NodeStatus, PartitionStory, ResumeRequest,
+    Retention, SkipRequest, SnapshotRequest, StatusRequest, StatusResponse, StreamLimits, WhyRequest,
 };
 use laminar_rpc::{Failure, Field};
 
@@ -217,6 +217,16 @@ impl Cluster {
         let limit = self.limit();
         let message = StatusRequest { partitions, stream: stream.unwrap_or_default().to_owned() };
         ask!(self, limit, Repeat::Safe, status(message))
+    }
+
+    /// What the node counted, as text in the format that Prometheus reads.
+    ///
+    /// # Errors
+    /// Unavailable.
+    pub async fn metrics(&self) -> Result<String, Failure> {
+        let limit = self.limit();
+        let answer = ask!(self, limit, Repeat::Safe, metrics(MetricsRequest {}))?;
+        Ok(answer.text)
     }
 
     /// The nodes of the cluster, servers and workers.

@@ -31,9 +31,14 @@ impl fmt::Debug for Connected {
 /// Finds the node, now and again whenever a connection is lost.
 pub trait Connector: Send + Sync + 'static {
     /// The node as it is now. `seen` is the connection that just failed, if any: the connector looks for another, and may
-    /// return the same if there is none. An error of a class that is not retryable ends the calls that wait; with any
-    /// other they ask again until their deadline.
-    fn connect(&self, seen: Option<&ConnectionId>) -> BoxFuture<'_, Result<Connected, Failure>>;
+    /// return the same if there is none. `cluster` is the id of the one that was connected to before, if any: whoever
+    /// could make a new one does not. An error of a class that is not retryable ends the calls that wait; with any other
+    /// they ask again until their deadline.
+    fn connect<'a>(
+        &'a self,
+        seen: Option<&ConnectionId>,
+        cluster: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Connected, Failure>>;
 
     /// What is connected to: a folder or addresses.
     fn describe(&self) -> String;
@@ -89,7 +94,11 @@ fn check_address(address: &str) -> Result<(), Failure> {
 }
 
 impl Connector for RemoteConnector {
-    fn connect(&self, seen: Option<&ConnectionId>) -> BoxFuture<'_, Result<Connected, Failure>> {
+    fn connect<'a>(
+        &'a self,
+        seen: Option<&ConnectionId>,
+        _cluster: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Connected, Failure>> {
         let count = self.addresses.len();
         // The one that failed is asked last.
         let first = match seen.and_then(|seen| self.addresses.iter().position(|address| *address == seen.0)) {

@@ -112,7 +112,11 @@ impl Cursor {
         while self.left.start < self.left.end {
             let failure = match self.receive(limit.unwrap_or_else(|| self.stream.limit())).await {
                 Ok(Some(response)) => {
-                    let pieces = self.take(response)?;
+                    let taken = self.take(response);
+                    let pieces = match taken {
+                        Ok(pieces) => pieces,
+                        Err((record, what)) => return Err(self.gap_or_corrupt(&record, what).await),
+                    };
                     if !pieces.is_empty() {
                         return Ok(Some(Chunk { ordinal: self.ordinal, pieces }));
                     }
@@ -191,13 +195,18 @@ impl Cursor {
     }
 
     /// What is wanted of an answer; moves on behind it.
-    fn take(&mut self, response: ReadResponse) -> Result<Vec<Piece>, Failure> {
+    fn take(&mut self, response: ReadResponse) -> Result<Vec<Piece>, (StoredRows, &'static str)> {
         let mut pieces = Vec::with_capacity(response.records.len());
         for record in response.records {
-            let Some(range) =
-                wanted(&record, &self.left, self.strict).map_err(|what| self.corrupt(&record, what))?
-            else {
-                continue;
+            let range = match wanted(&record, &self.left, self.strict) {
+                Ok(Some(range)) => range,
+                Ok(None) => continue,
+                // What was read before is not kept back by what comes after it.
+                Err(_) if !pieces.is_empty() => {
+                    self.answers = None;
+                    break;
+                }
+                Err(what) => return Err((record, what)),
             };
             self.left.start = range.end;
             self.strict = self.strict_later;
@@ -218,6 +227,24 @@ impl Cursor {
             failure.message
         );
         Failure { class: ErrorClass::Unavailable, outcome_unknown: false, message, ..failure }
+    }
+
+    /// Rows that are not there were trimmed before they were read, if the partition begins behind them now.
+    async fn gap_or_corrupt(&mut self, record: &StoredRows, what: &str) -> Failure {
+        let (ordinal, next) = (self.ordinal, self.left.start);
+        let told = self.stream.ask_offsets(Some(&[ordinal]), None, None, self.stream.limit()).await;
+        let start = told.ok().and_then(|told| Some(told.get(&ordinal)?.start_offset));
+        match start.filter(|start| *start > next && *start >= record.first_offset) {
+            Some(start) => {
+                let path = &self.info.path;
+                let message = format!(
+                    "partition {ordinal} of {path}: rows from offset {next} on were trimmed before they were read; read on from \
+                     {start}"
+                );
+                Failure::invalid(message).with("start_offset", start)
+            }
+            None => self.corrupt(record, what),
+        }
     }
 
     fn corrupt(&self, record: &StoredRows, what: &str) -> Failure {

@@ -177,8 +177,9 @@ async fn beat(session: &Arc<Session>, feed: &GuardFeed) {
         let node_ids: Vec<u64> = runs.iter().map(|run| run.node_id()).collect();
         match heartbeat(session, node_ids, Limit::of(CALL_TIMEOUT)).await {
             Ok(ended) => {
-                for run in runs.iter().filter(|run| ended.contains(&run.node_id())) {
-                    run.reclaim_in_background().await;
+                // Each on its own: the heartbeats of the others must not wait for it.
+                for run in runs.into_iter().filter(|run| ended.contains(&run.node_id())) {
+                    tokio::spawn(async move { run.reclaim_in_background().await });
                 }
             }
             Err(failure) => tracing::warn!(%failure, "heartbeat of writers failed"),

@@ -8,7 +8,8 @@
 //! 1. `stream.rs` takes rows; `codec.rs` places them in partitions and encodes them, `staging.rs` writes large ones as a
 //!    block of the store.
 //! 2. `producer/` sends them: one request in flight for each handle, everything that waits goes with the next.
-//! 3. `session.rs` calls the node over `transport.rs`, found by a [`Connector`]; `retry.rs` decides what is sent again.
+//! 3. `session.rs` calls the node over `transport.rs`, found by a [`Connector`]; `retry.rs` decides what is sent again. To
+//!    another process they go over a call that stays open (`open_appends.rs`).
 //!
 //! A writer (`writer.rs`, `batch.rs`) is a registered run (`run.rs`) with guards (`ownership.rs`) that `guards.rs` keeps fresh.
 //! A run of many processes keeps nothing here: each of them asks for its batch (`begin.rs`).
@@ -37,7 +38,9 @@ mod connector;
 mod cursor;
 mod cut;
 mod description;
+mod growth;
 mod guards;
+mod open_appends;
 mod ownership;
 mod producer;
 mod reader;
@@ -58,15 +61,16 @@ pub use batch::Batch;
 pub use begin::{BegunBatch, HeldEpoch, NewBatch};
 pub use cluster::{Alteration, Cluster, MetadataSnapshot, NewStream};
 pub use compact::{CompactCommit, CompactOptions, CompactOutcome, CompactedRows};
-pub use config::ClientConfig;
+pub use config::{ClientConfig, ClusterPin};
 pub use connector::{Connected, ConnectionId, Connector, RemoteConnector};
 pub use cut::{Cut, CutOptions};
 pub use description::StreamInfo;
 pub use laminar_rpc::{ErrorClass, Failure, Field, proto};
+pub use open_appends::OpenAppends;
 pub use reader::{End, ReadOptions, RowReader, Start};
 pub use scan::ScanReader;
 pub use stream::{Barrier, OffsetRange, StreamHandle};
 pub use task::{Commit, TaskOptions, TaskWriter};
-pub use transport::{Answers, Bearer, MESSAGE_BYTES_MAX, NodeService, Transport};
+pub use transport::{Answers, Bearer, MESSAGE_BYTES_MAX, NodeService, RemoteNode, Transport};
 pub use verify::{Verified, VerifyFault};
 pub use writer::Writer;

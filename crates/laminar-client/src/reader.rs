@@ -14,6 +14,7 @@ use laminar_rpc::proto::PartitionOffsets;
 use crate::codec;
 use crate::cursor::{Chunk, Cursor, Piece};
 use crate::description::StreamInfo;
+use crate::growth::{Grown, Growth};
 use crate::session::Limit;
 use crate::stored;
 use crate::stream::StreamHandle;
@@ -57,7 +58,8 @@ pub struct ReadOptions {
     pub at: Option<u64>,
     /// Columns by name; all if none.
     pub columns: Option<Vec<String>>,
-    /// Goes on with rows as they are appended.
+    /// Goes on with rows as they are appended. Without chosen partitions, also with those that the stream gets later, each
+    /// from its first row.
     pub follow: bool,
     /// Adds `_partition`, `_offset`, `_timestamp` and `_epoch`.
     pub include_metadata: bool,
@@ -102,7 +104,14 @@ enum Source {
     /// One partition after another.
     Sequence(VecDeque<Cursor>),
     /// Whichever has rows.
-    Merged(SelectAll<BoxStream<'static, Result<Chunk, Failure>>>),
+    Merged(SelectAll<BoxStream<'static, Result<Event, Failure>>>),
+}
+
+/// What comes from a source.
+enum Event {
+    Chunk(Chunk),
+    /// The stream got more partitions.
+    Grown(Grown),
 }
 
 /// What rows are given out as.
@@ -129,7 +138,7 @@ impl RowReader {
             shape.give(empty, RowPlace { partition: 0, first_offset: 0, time_ms: 0, epoch: 1 })?.schema();
         let cursors = cursors(&stream, &info, &options, limit).await?;
         let source = if options.follow {
-            Source::Merged(cursors.into_iter().map(|cursor| cursor.into_stream().boxed()).collect())
+            Source::Merged(followed(&stream, &info, &options, cursors))
         } else {
             Source::Sequence(cursors.into())
         };
@@ -184,8 +193,12 @@ impl RowReader {
                 continue;
             }
             match self.source.next().await? {
-                Some(chunk) => {
+                Some(Event::Chunk(chunk)) => {
                     self.pieces.extend(chunk.pieces.into_iter().map(|piece| (chunk.ordinal, piece)))
+                }
+                Some(Event::Grown(grown)) => {
+                    self.info = grown.info;
+                    self.source.add(grown.cursors);
                 }
                 None => {
                     self.done = true;
@@ -223,13 +236,20 @@ impl Shape {
 }
 
 impl Source {
-    async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+    /// Goes on with partitions that came later. Only followers hear of them.
+    fn add(&mut self, cursors: Vec<Cursor>) {
+        if let Source::Merged(streams) = self {
+            streams.extend(cursors.into_iter().map(chunks));
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Event>, Failure> {
         match self {
             Source::Merged(streams) => streams.next().await.transpose(),
             Source::Sequence(cursors) => {
                 while let Some(cursor) = cursors.front_mut() {
                     if let Some(chunk) = cursor.next_chunk().await? {
-                        return Ok(Some(chunk));
+                        return Ok(Some(Event::Chunk(chunk)));
                     }
                     cursors.pop_front();
                 }
@@ -237,6 +257,29 @@ impl Source {
             }
         }
     }
+}
+
+fn chunks(cursor: Cursor) -> BoxStream<'static, Result<Event, Failure>> {
+    cursor.into_stream().map(|chunk| chunk.map(Event::Chunk)).boxed()
+}
+
+/// Rows of partitions as they come, and what the stream gets later if none were chosen.
+fn followed(
+    stream: &StreamHandle,
+    info: &Arc<StreamInfo>,
+    options: &ReadOptions,
+    cursors: Vec<Cursor>,
+) -> SelectAll<BoxStream<'static, Result<Event, Failure>>> {
+    let mut events: SelectAll<_> = cursors.into_iter().map(chunks).collect();
+    if options.partitions.is_none() {
+        let begins = match &options.start {
+            Start::Offsets(offsets) => offsets.clone(),
+            _ => BTreeMap::new(),
+        };
+        let growth = Growth::new(stream.clone(), info.clone(), begins, options.fail_on_trimmed);
+        events.push(growth.into_stream().map(|grown| grown.map(Event::Grown)).boxed());
+    }
+    events
 }
 
 fn check(options: &ReadOptions) -> Result<(), Failure> {
@@ -260,7 +303,9 @@ async fn cursors(
     options: &ReadOptions,
     limit: Limit,
 ) -> Result<Vec<Cursor>, Failure> {
-    let wanted = options.partitions.as_deref();
+    // Those of this description: the handle may hear of more meanwhile.
+    let all: Vec<u32> = (0..info.partition_count()).collect();
+    let wanted = Some(options.partitions.as_deref().unwrap_or(&all));
     if let Some(at) = options.at {
         stream.barrier_at(at, wanted, limit).await?;
     }

@@ -195,7 +195,8 @@ impl Run {
 
     /// Claims again after missed heartbeats. What fails for now is tried at the next heartbeat.
     pub(crate) async fn reclaim_in_background(&self) {
-        let _turn = self.reclaiming.lock().await;
+        // Whoever has the turn claims already.
+        let Ok(_turn) = self.reclaiming.try_lock() else { return };
         if let Err(failure) = self.reclaim(Limit::of(RELEASE_TIMEOUT)).await {
             tracing::warn!(%failure, writer = %self.name, "writer could not claim again after missed heartbeats");
         }

@@ -100,6 +100,11 @@ impl Session {
         lock(&self.of_process().live).as_ref().map(|live| live.hello.clone())
     }
 
+    /// Whether the node is in another process, as far as is known.
+    pub(crate) fn is_remote(&self) -> bool {
+        lock(&self.of_process().live).as_ref().is_some_and(|live| live.transport.is_remote())
+    }
+
     /// Guards of this process' writers.
     pub(crate) fn feed(&self) -> Arc<GuardFeed> {
         self.of_process().feed.clone()
@@ -133,7 +138,10 @@ impl Session {
             let live = match self.live(limit).await {
                 Ok(live) => live,
                 Err(failure) => {
-                    let failure = told.unwrap_or(failure);
+                    let failure = match told {
+                        Some(told) if is_silence(&failure) => told,
+                        _ => failure,
+                    };
                     return Ended { result: Err(with_outcome(failure, unknown)), unknown };
                 }
             };
@@ -153,8 +161,8 @@ impl Session {
                         _ => self.explain(failure, &live, limit),
                     };
                     // Refusals stay as they are: whoever sent the call knows what they say about earlier attempts.
-                    let passing = failure.class.kind() == laminar_core::error::ErrorKind::Unavailable;
-                    let result = Err(with_outcome(failure, unknown && passing));
+                    let unknown_still = unknown && is_unavailable(&failure);
+                    let result = Err(with_outcome(failure, unknown_still));
                     return Ended { result, unknown };
                 }
                 Next::Again { wait, reconnect } => {
@@ -206,7 +214,7 @@ impl Session {
 
     async fn establish(&self, process: &OfProcess, limit: Limit) -> Result<Arc<Live>, Failure> {
         let seen = lock(&process.lost).clone();
-        let connected = self.connector.connect(seen.as_ref()).await?;
+        let connected = self.connector.connect(seen.as_ref(), self.config.cluster.get()).await?;
         let hello = match connected.transport.hello(self.greeting(), limit.deadline).await {
             Ok(hello) => hello,
             Err(failure) => {
@@ -214,6 +222,7 @@ impl Session {
                 return Err(failure);
             }
         };
+        self.check_cluster(&hello)?;
         let live =
             Live { transport: connected.transport, id: connected.id, address: connected.address, hello };
         let live = Arc::new(live);
@@ -223,6 +232,21 @@ impl Session {
             tokio::spawn(stay_present(self.me.clone()));
         }
         Ok(live)
+    }
+
+    /// Refuses another cluster in the place of the one that this session is of: ids of streams, owners and epochs of one
+    /// may well be those of something else in the other.
+    fn check_cluster(&self, hello: &HelloResponse) -> Result<(), Failure> {
+        let found = hello.cluster_id.as_str();
+        let known = self.config.cluster.get_or_set(found);
+        if found == known {
+            return Ok(());
+        }
+        let place = self.connector.describe();
+        let message = format!(
+            "{place}: it now belongs to another cluster, id {found}, and this handle is of cluster {known}; open it anew"
+        );
+        Err(Failure::invalid(message).with("address", place.as_str()))
     }
 
     fn greeting(&self) -> HelloRequest {
@@ -235,7 +259,10 @@ impl Session {
         let live = lock(&self.of_process().live).clone();
         if let Some(live) = live {
             let deadline = Instant::now() + GREETING_TIMEOUT;
-            drop(live.transport.hello(self.greeting(), deadline).await);
+            let hello = live.transport.hello(self.greeting(), deadline).await;
+            if hello.is_ok_and(|hello| self.check_cluster(&hello).is_err()) {
+                self.lose(&live);
+            }
         }
     }
 
@@ -296,6 +323,15 @@ fn silence(place: &str, pid: Option<u32>, waited: Duration, last: Option<&Failur
     }
 }
 
+/// Whether nobody answered, and so nobody said why.
+fn is_silence(failure: &Failure) -> bool {
+    failure.number("waited_ms").is_some()
+}
+
+fn is_unavailable(failure: &Failure) -> bool {
+    failure.class.kind() == laminar_core::error::ErrorKind::Unavailable
+}
+
 fn with_outcome(failure: Failure, unknown: bool) -> Failure {
     if unknown { failure.unknown() } else { failure }
 }
@@ -342,6 +378,21 @@ mod tests {
             "node process 4711 holds ./data and did not answer within 2.0 s; it may be stopped"
         );
         assert_eq!((failure.class, failure.number("pid")), (ErrorClass::Unavailable, Some(4711)));
+    }
+
+    #[test]
+    fn a_session_stays_with_the_cluster_that_it_found_first() {
+        let connector = crate::connector::RemoteConnector::parse("a:7400", None).unwrap();
+        let session = Session::new(Arc::new(connector), ClientConfig::default());
+        let of = |id: &str| HelloResponse { cluster_id: id.to_owned(), ..HelloResponse::default() };
+        session.check_cluster(&of("one")).unwrap();
+        session.check_cluster(&of("one")).unwrap();
+        let failure = session.check_cluster(&of("two")).unwrap_err();
+        assert_eq!(failure.class, ErrorClass::Invalid);
+        assert_eq!(
+            failure.message,
+            "a:7400: it now belongs to another cluster, id two, and this handle is of cluster one; open it anew"
+        );
     }
 
     #[test]

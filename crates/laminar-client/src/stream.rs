@@ -242,9 +242,12 @@ impl StreamHandle {
         limit: Limit,
     ) -> Result<BTreeMap<u32, PartitionOffsets>, Failure> {
         let info = self.info();
+        let mut partition_ids = info.partition_ids(partitions)?;
+        partition_ids.sort_unstable();
+        partition_ids.dedup();
         let message = OffsetsRequest {
             stream_id: info.stream_id,
-            partition_ids: info.partition_ids(partitions)?,
+            partition_ids,
             time_ms,
             at_index,
             linearizable: true,
@@ -354,11 +357,15 @@ impl StreamHandle {
         Ok(ScanReader::new(self.clone(), info))
     }
 
-    /// Reads rows.
+    /// Reads rows. A partition that is named twice is read once.
     ///
     /// # Errors
     /// Invalid: options that do not fit the stream. Unknown partition. Unavailable.
-    pub async fn read(&self, options: ReadOptions) -> Result<RowReader, Failure> {
+    pub async fn read(&self, mut options: ReadOptions) -> Result<RowReader, Failure> {
+        if let Some(partitions) = &mut options.partitions {
+            partitions.sort_unstable();
+            partitions.dedup();
+        }
         RowReader::open(self.clone(), options).await
     }
 

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use laminar_rpc::proto::laminar_client::LaminarClient;
 use laminar_rpc::proto::laminar_server::Laminar;
-use laminar_rpc::proto::{self, ReadResponse, ScanResponse, WatchResponse};
+use laminar_rpc::proto::{self, AppendAnswer, ReadResponse, ScanResponse, WatchResponse};
 use laminar_rpc::{AUTHORIZATION, ErrorClass, Failure};
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -16,11 +16,14 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
+use crate::open_appends::OpenAppends;
+
 /// Parts of an answer as they come.
 pub type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
 /// A node in this process, called without the network.
 pub type NodeService = dyn Laminar<
+        AppendEachStream = Answers<AppendAnswer>,
         ReadStream = Answers<ReadResponse>,
         ScanStream = Answers<ScanResponse>,
         WatchStream = Answers<WatchResponse>,
@@ -39,8 +42,11 @@ pub enum Transport {
     /// The node is in this process.
     Local(Arc<NodeService>),
     /// The node is in another process.
-    Remote(LaminarClient<InterceptedService<Channel, Bearer>>),
+    Remote(RemoteNode, Arc<OpenAppends>),
 }
+
+/// Calls of a node in another process.
+pub type RemoteNode = LaminarClient<InterceptedService<Channel, Bearer>>;
 
 /// Puts the secret into each call.
 #[derive(Clone)]
@@ -59,18 +65,19 @@ impl std::fmt::Debug for Transport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Transport::Local(_) => "Transport::Local",
-            Transport::Remote(_) => "Transport::Remote",
+            Transport::Remote(..) => "Transport::Remote",
         })
     }
 }
 
 impl Transport {
-    /// Connects to a node at `host:port`.
+    /// Connects to a node at `host:port`, or at `unix:` and the path of its socket.
     ///
     /// # Errors
     /// Unavailable: nobody answers there. Invalid: the address or the secret cannot be sent.
     pub async fn remote(address: &str, secret: Option<&str>) -> Result<Self, Failure> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        let scheme = if address.starts_with("unix:") { "" } else { "http://" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}{address}"))
             .map_err(|error| Failure::invalid(format!("address {address:?} cannot be used: {error}")))?
             .tcp_nodelay(true)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -93,20 +100,48 @@ impl Transport {
         let client = LaminarClient::with_interceptor(channel, bearer)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Transport::Remote(client))
+        Ok(Transport::Remote(client, Arc::default()))
+    }
+
+    /// Whether the node is in another process.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Transport::Remote(..))
+    }
+
+    /// Appends rows as [`append`](Self::append) does, and over a call that stays open where the node is in another process.
+    ///
+    /// # Errors
+    /// As `append`.
+    pub async fn append_again(
+        &self,
+        message: proto::AppendRequest,
+        deadline: Instant,
+    ) -> Result<proto::AppendResponse, Failure> {
+        let Transport::Remote(node, open) = self else {
+            return self.append(message, deadline).await;
+        };
+        match tokio::time::timeout_at(deadline, open.append(node, message)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(silent()),
+        }
     }
 
     /// What a failed call means. A status without our details is of the connection, or of something else on the port.
     fn failure(&self, status: &Status) -> Failure {
-        let foreign = status.details().is_empty();
-        match (self, status.code()) {
-            // hyper reports a connection that broke in the middle of an answer so.
-            (Transport::Remote(_), Code::Internal) if foreign => {
-                Failure::new(ErrorClass::Network, status.message()).unknown()
-            }
-            _ => Failure::from(status),
+        match self {
+            Transport::Local(_) => Failure::from(status),
+            Transport::Remote(..) => remote_failure(status),
         }
     }
+}
+
+/// What a failed call of a node in another process means.
+pub(crate) fn remote_failure(status: &Status) -> Failure {
+    // hyper reports a connection that broke in the middle of an answer so.
+    if status.code() == Code::Internal && status.details().is_empty() {
+        return Failure::new(ErrorClass::Network, status.message()).unknown();
+    }
+    Failure::from(status)
 }
 
 /// An error with its causes: tonic's own text is only "transport error".
@@ -146,7 +181,7 @@ macro_rules! unary {
                     let call = async {
                         match self {
                             Transport::Local(node) => node.$name(request).await,
-                            Transport::Remote(client) => client.clone().$name(request).await,
+                            Transport::Remote(client, _) => client.clone().$name(request).await,
                         }
                     };
                     match tokio::time::timeout_at(deadline, call).await {
@@ -205,6 +240,8 @@ unary! {
     why: WhyRequest -> WhyResponse;
     /// What the node does.
     status: StatusRequest -> StatusResponse;
+    /// What the node counted.
+    metrics: MetricsRequest -> MetricsResponse;
     /// The metadata's snapshot.
     metadata: MetadataRequest -> MetadataResponse;
     /// Lets a paused partition try again.
@@ -230,7 +267,7 @@ macro_rules! streaming {
                     let call = async {
                         match self {
                             Transport::Local(node) => Ok(node.$name(request).await?.into_inner()),
-                            Transport::Remote(client) => {
+                            Transport::Remote(client, _) => {
                                 Ok(client.clone().$name(request).await?.into_inner().boxed())
                             }
                         }

@@ -12,6 +12,8 @@ use laminar_raft::{RaftCoordinatorConfig, ReplicaConfig};
 pub struct NodeConfig {
     /// Where it listens (`node.listen`). Port 0 is any that is free.
     pub listen: SocketAddr,
+    /// Where it answers `GET /metrics` and `GET /health`, if anywhere (`node.metrics_address`). Port 0 is any that is free.
+    pub metrics_address: Option<SocketAddr>,
     /// The data group.
     pub data: ReplicaConfig,
     /// The metadata group.
@@ -57,6 +59,7 @@ impl Default for NodeConfig {
         data.segmented.verdict.partitions_max = u32::try_from(PARTITIONS_MAX).unwrap_or(u32::MAX);
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            metrics_address: None,
             data,
             metadata: RaftCoordinatorConfig::default(),
             inline_bytes_max: 1 << 20,

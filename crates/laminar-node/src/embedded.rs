@@ -7,6 +7,7 @@
 //! ```
 //!
 //! A client that loses its node asks again: if the lock is free by then, it becomes the node itself, and the others find it.
+//! It is then of one cluster: a folder that is gone is not made anew, and one of another cluster is left alone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -106,7 +107,7 @@ impl FolderConnector {
         lock(&RUNNING).get(&self.path).map(|running| running.node.clone())
     }
 
-    async fn find(&self) -> Result<Connected, Failure> {
+    async fn find(&self, cluster: Option<&str>) -> Result<Connected, Failure> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Failure::invalid(format!(
                 "{}: the handle is closed; open it again",
@@ -117,15 +118,15 @@ impl FolderConnector {
         if let Some(connected) = self.running_here() {
             return Ok(connected);
         }
-        let path = self.path.clone();
+        let (path, cluster) = (self.path.clone(), cluster.map(str::to_owned));
         match &self.role {
             Role::Detached(command) => {
-                if blocking(move || Folder::is_free(&path)).await?? {
+                if blocking(move || Folder::is_free(&path, cluster.as_deref())).await?? {
                     return self.start_node(command).await;
                 }
             }
             Role::Embedded => {
-                if let Some(folder) = blocking(move || Folder::take(&path)).await?? {
+                if let Some(folder) = blocking(move || Folder::take(&path, cluster.as_deref())).await?? {
                     return self.become_node(folder).await;
                 }
             }
@@ -181,8 +182,7 @@ impl FolderConnector {
             let what = "another process is opening or closing it; try again";
             return Err(Failure::unavailable(format!("{}: {what}", self.path.display())));
         };
-        let connect = Transport::remote(&endpoint.address, Some(&endpoint.secret));
-        let transport = match tokio::time::timeout(CONNECT_WAIT, connect).await {
+        let transport = match tokio::time::timeout(CONNECT_WAIT, self.transport(&endpoint)).await {
             Ok(connected) => connected?,
             Err(_) => {
                 let message = format!(
@@ -195,6 +195,17 @@ impl FolderConnector {
         };
         let id = ConnectionId(format!("{} of process {}", endpoint.address, endpoint.pid));
         Ok(Connected { transport, id, address: endpoint.address })
+    }
+
+    /// Over the socket in the folder; over the port where that cannot be had.
+    async fn transport(&self, endpoint: &Endpoint) -> Result<Transport, Failure> {
+        if let Some(socket) = endpoint.socket_path(&self.path)
+            && let Ok(transport) =
+                Transport::remote(&format!("unix:{}", socket.display()), Some(&endpoint.secret)).await
+        {
+            return Ok(transport);
+        }
+        Transport::remote(&endpoint.address, Some(&endpoint.secret)).await
     }
 
     /// Starts a process for the node, and waits until it answers.
@@ -281,12 +292,17 @@ pub fn forget_in_forked_child() {
         // Dropped, they would wait for threads that do not exist.
         std::mem::forget(std::mem::take(&mut *running));
     }
+    crate::metrics::listener::close_in_forked_child();
     crate::folder::close_locks_in_forked_child();
 }
 
 impl Connector for FolderConnector {
-    fn connect(&self, _seen: Option<&ConnectionId>) -> BoxFuture<'_, Result<Connected, Failure>> {
-        Box::pin(self.find())
+    fn connect<'a>(
+        &'a self,
+        _seen: Option<&ConnectionId>,
+        cluster: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Connected, Failure>> {
+        Box::pin(self.find(cluster))
     }
 
     fn describe(&self) -> String {
@@ -326,7 +342,7 @@ pub async fn run_detached(
     stop_asked: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     let linger = config.client_timeout;
-    let Some(folder) = Folder::take(path).map_err(|error: FolderError| Failure::from(error))? else {
+    let Some(folder) = Folder::take(path, None).map_err(|error: FolderError| Failure::from(error))? else {
         return Ok(());
     };
     let path = folder.path().to_owned();

@@ -31,6 +31,7 @@ pub mod embedded;
 mod error;
 pub mod folder;
 mod machines;
+mod metrics;
 mod node;
 mod ownership;
 mod random;

@@ -21,6 +21,9 @@ pub(crate) const APPLICATION: MachineKind = MachineKind::Custom(128);
 pub trait ApplicationMachines: Send + Sync {
     /// A new machine of this name, or `None` if this process does not have it.
     fn make(&self, name: &str, partition: PartitionId) -> Option<Box<dyn PartitionStateMachine>>;
+
+    /// The names of those that this process has.
+    fn names(&self) -> Vec<String>;
 }
 
 /// No machines but the built-in ones.
@@ -30,6 +33,10 @@ pub struct NoMachines;
 impl ApplicationMachines for NoMachines {
     fn make(&self, _name: &str, _partition: PartitionId) -> Option<Box<dyn PartitionStateMachine>> {
         None
+    }
+
+    fn names(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -59,6 +66,11 @@ struct Parts {
 impl NodeMachines {
     pub(crate) fn new(application: Arc<dyn ApplicationMachines>) -> Self {
         Self { application, parts: OnceLock::new() }
+    }
+
+    /// The names of all machines that streams can have here, but for the built-in ones.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.application.names()
     }
 
     pub(crate) fn give(&self, metadata: RaftCoordinator<TokioRuntime>, store: BlockStore) {

@@ -25,6 +25,7 @@ mod _native {
     #[pymodule_export]
     use crate::cluster::{
         Cluster, Reader, Stream, TaskWriter, Writer, WriterBatch, WriterGuards, node_settings, run_node,
+        stored_schema,
     };
     #[pymodule_export]
     use crate::guard::{ConditionalPut, PartitionGuard, PartitionGuardSet};

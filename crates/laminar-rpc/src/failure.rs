@@ -161,15 +161,35 @@ impl From<Failure> for Status {
             ErrorKind::Corrupt => Code::DataLoss,
             ErrorKind::Internal => Code::Internal,
         };
-        let fields = failure.fields.into_iter().map(|(name, value)| (name, value.into())).collect();
-        let detail = proto::ErrorDetail {
+        let message = failure.message.clone();
+        let detail = proto::ErrorDetail::from(failure);
+        Status::with_details(code, message, detail.encode_to_vec().into())
+    }
+}
+
+impl From<Failure> for proto::ErrorDetail {
+    fn from(failure: Failure) -> Self {
+        proto::ErrorDetail {
             class: failure.class.name().to_owned(),
-            message: failure.message.clone(),
+            message: failure.message,
             retryable: failure.class.is_retryable(),
             outcome_unknown: failure.outcome_unknown,
-            fields,
-        };
-        Status::with_details(code, failure.message, detail.encode_to_vec().into())
+            fields: failure.fields.into_iter().map(|(name, value)| (name, value.into())).collect(),
+        }
+    }
+}
+
+impl From<proto::ErrorDetail> for Failure {
+    /// A class that this release does not know is a fault of the node, and its outcome is what the node says.
+    fn from(detail: proto::ErrorDetail) -> Self {
+        let fields =
+            detail.fields.into_iter().filter_map(|(name, value)| Some((name, Field::try_from(value).ok()?)));
+        Failure {
+            class: ErrorClass::of_name(&detail.class).unwrap_or(ErrorClass::Internal),
+            message: detail.message,
+            outcome_unknown: detail.outcome_unknown,
+            fields: fields.collect(),
+        }
     }
 }
 
@@ -202,15 +222,9 @@ fn ours(status: &Status) -> Option<Failure> {
         return None;
     }
     let detail = proto::ErrorDetail::decode(status.details()).ok()?;
-    let class = ErrorClass::of_name(&detail.class)?;
-    let fields =
-        detail.fields.into_iter().filter_map(|(name, value)| Some((name, Field::try_from(value).ok()?)));
-    Some(Failure {
-        class,
-        message: detail.message,
-        outcome_unknown: detail.outcome_unknown,
-        fields: fields.collect(),
-    })
+    // The code still says what to do where the class is of a later release.
+    ErrorClass::of_name(&detail.class)?;
+    Some(Failure::from(detail))
 }
 
 impl From<Field> for proto::FieldValue {

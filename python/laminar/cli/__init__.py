@@ -43,6 +43,7 @@ def _laminar(
 
 app.command("demo")(demo.demo)
 app.command("status")(overview.status)
+app.command("metrics")(overview.metrics)
 app.command("partitions")(overview.partitions)
 app.command("nodes")(overview.nodes)
 app.add_typer(streams.app, name="stream")

@@ -1,4 +1,4 @@
-"""``laminar status``, ``partitions`` and ``nodes``: what a node does, and with what."""
+"""``laminar status``, ``metrics``, ``partitions`` and ``nodes``: what a node does, and with what."""
 
 from __future__ import annotations
 
@@ -72,6 +72,17 @@ def _watch(look: Callable[[], ClusterStatus], *, as_json: bool) -> None:
                 shown = Text(str(error), style="red")
             live.update(shown, refresh=True)
             time.sleep(_WATCH_SECONDS)
+
+
+def metrics(
+    place: str | None = typer.Argument(None, metavar="[PLACE]", help="The same as --at: a folder, or an address."),
+    *,
+    at: str = AT,
+    secret: str | None = SECRET,
+) -> None:
+    """Print what the node counted, in the format that Prometheus reads."""
+    with opened(place or at, secret) as db:
+        typer.echo(db.metrics(), nl=False)
 
 
 def partitions(
@@ -246,4 +257,4 @@ def _ago(passed: timedelta) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
 
 
-__all__ = ["nodes", "partitions", "status"]
+__all__ = ["metrics", "nodes", "partitions", "status"]

@@ -41,7 +41,9 @@ def read(  # noqa: PLR0913 - one argument an option
     limit: int | None = typer.Option(
         None, "--limit", "-n", min=0, help=f"At most so many rows. Of a table {_TABLE_ROWS}, if it is not given."
     ),
-    follow: bool = typer.Option(False, "--follow", help="Wait for more rows, until Ctrl-C."),
+    follow: bool = typer.Option(
+        False, "--follow", help="Wait for more rows, also of partitions that are added, until Ctrl-C."
+    ),
     metadata: bool = typer.Option(False, "--metadata", "-m", help="Add _partition, _offset, _timestamp and _epoch."),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="Into a file: .parquet, .jsonl or .arrow."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import fcntl
+import json
 import re
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def driver(
     """
     # A handle starts the node again if that was killed, with the time it was made with.
     key = ("driver", absolute(endpoint), secret, linger)
-    found = _clusters.get(key)
+    found = _kept(key)
     if found is None:
         found = _clusters.setdefault(key, _open(key[1], secret, linger, create=create))
     return found
@@ -57,7 +58,7 @@ def driver(
 def worker(endpoint: str, *, secret: str | None = None) -> laminar.Cluster:
     """The cluster of an endpoint that ``absolute`` gave, for processes of executors: a client only."""
     key = ("worker", endpoint, secret, None)
-    found = _clusters.get(key)
+    found = _kept(key)
     if found is None:
         found = _clusters.setdefault(key, laminar.connect(_target(endpoint), secret=secret))
     return found
@@ -75,6 +76,22 @@ def stream_of(cluster: laminar.Cluster, path: str) -> laminar.Stream:
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(there)[:10]) or 'none'}"
         message = f"there is no stream {path} at {cluster._described}; {hint}"
         raise InvalidError(message, stream=path) from refused
+
+
+def _kept(key: tuple[str, str, str | None, float | None]) -> laminar.Cluster | None:
+    """The handle that is kept, unless its folder was removed and made anew: a handle stays with its cluster."""
+    found = _clusters.get(key)
+    if found is None or is_address(key[1]):
+        return found
+    try:
+        there = json.loads((Path(key[1]) / "folder.json").read_text())["cluster_id"]
+    except (OSError, ValueError, KeyError):
+        # The handle says what is wrong with the folder.
+        return found
+    if found._native.cluster_id in (None, there):
+        return found
+    _clusters.pop(key, None)
+    return None
 
 
 def _open(endpoint: str, secret: str | None, linger: float, *, create: bool) -> laminar.Cluster:

@@ -18,7 +18,7 @@ use std::time::Duration;
 use laminar_rpc::{ErrorClass, Failure};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use self::queue::{Item, Progress, Step};
+use self::queue::{Item, Pace, Progress, Step};
 use crate::appended::Appended;
 use crate::ownership::Ownership;
 use crate::session::{Limit, Session, lock};
@@ -45,6 +45,9 @@ pub(crate) struct Lane {
 struct State {
     waiting: VecDeque<Item>,
     driven: bool,
+    pace: Pace,
+    /// The driver is not to be woken before so many wait.
+    wanted: usize,
     /// The producer's id and its last sequence that landed.
     producer: Option<(u64, u64)>,
 }
@@ -133,14 +136,15 @@ impl Lane {
     }
 
     fn enqueue(self: &Arc<Self>, item: Item) {
-        let idle = {
+        let (idle, awaited) = {
             let mut state = lock(&self.state);
             state.waiting.push_back(item);
-            !std::mem::replace(&mut state.driven, true)
+            let idle = !std::mem::replace(&mut state.driven, true);
+            (idle, state.waiting.len() >= state.wanted)
         };
         if idle {
             tokio::spawn(send::drive(self.clone()));
-        } else {
+        } else if awaited {
             self.arrived.notify_one();
         }
     }

@@ -18,6 +18,30 @@ pub enum FolderError {
         /// Something that is in it.
         found: String,
     },
+    /// It was there, and is no more.
+    #[error(
+        "{path}: the folder is gone, and with it cluster {expected} of this handle; put it back, or open another",
+        path = .path.display()
+    )]
+    Gone {
+        /// The folder.
+        path: PathBuf,
+        /// The cluster that was in it.
+        expected: String,
+    },
+    /// Another cluster is in it.
+    #[error(
+        "{path}: it now belongs to another cluster, id {found}, and this handle is of cluster {expected}; open it anew",
+        path = .path.display()
+    )]
+    OtherCluster {
+        /// The folder.
+        path: PathBuf,
+        /// The cluster that is in it.
+        found: String,
+        /// The cluster that was in it.
+        expected: String,
+    },
     /// A newer release made it.
     #[error(
         "{path}: the folder has format {found} and this release knows up to {known}; use the release that made it, or a newer one",
@@ -77,9 +101,11 @@ impl FolderError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             FolderError::Foreign { .. }
+            | FolderError::OtherCluster { .. }
             | FolderError::TooNew { .. }
             | FolderError::NotAFolder { .. }
             | FolderError::NoLocks { .. } => ErrorKind::Invalid,
+            FolderError::Gone { .. } => ErrorKind::Unavailable,
             FolderError::Unreadable { .. } => ErrorKind::Corrupt,
             FolderError::Call { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied

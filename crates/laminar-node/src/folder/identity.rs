@@ -68,6 +68,18 @@ impl Identity {
     }
 }
 
+/// Refuses a path where a cluster is no more.
+pub(super) fn check_cluster(path: &Path, expected: &str) -> Result<(), FolderError> {
+    let (path, expected) = (path.to_owned(), expected.to_owned());
+    match Identity::read(&path)? {
+        None => Err(FolderError::Gone { path, expected }),
+        Some(Identity { cluster_id: found, .. }) if found != expected => {
+            Err(FolderError::OtherCluster { path, found, expected })
+        }
+        Some(_) => Ok(()),
+    }
+}
+
 /// Refuses a path that is not ours to use, before anything is made there.
 pub(super) fn check_before_use(path: &Path) -> Result<(), FolderError> {
     match fs::metadata(path) {

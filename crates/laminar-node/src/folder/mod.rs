@@ -5,6 +5,7 @@
 //!    lock            held by the process that is the node, and by nobody else (lock.rs)
 //!    folder.json     format, cluster id, how often the folder was opened (identity.rs)
 //!    node.json       where the node listens and its secret, readable by this user alone (endpoint.rs)
+//!    node.N.sock     where the node of epoch N listens too, if the path is short enough for a socket
 //!    metadata/       the metadata group: raft/, partitions/, snapshots/
 //!    data/           the data group, alike
 //!    objects/        staged blocks
@@ -36,30 +37,31 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Takes a folder for this process, and makes it if there is none. `None` if another process has it.
+    /// Takes a folder for this process: that of a cluster, or any, and then it is made if there is none. `None` if another
+    /// process has it.
     ///
     /// # Errors
     ///
-    /// Invalid: it is no folder of laminar, or a newer release made it, or its file system has no working locks.
-    /// Unavailable: a file call failed.
-    pub fn take(path: &Path) -> Result<Option<Self>, FolderError> {
-        identity::check_before_use(path)?;
-        std::fs::create_dir_all(path).map_err(|error| FolderError::call("make", path, error))?;
+    /// Invalid: it is no folder of laminar, or of another cluster, or a newer release made it, or its file system has no
+    /// working locks. Unavailable: the folder of a cluster is gone, or a file call failed.
+    pub fn take(path: &Path, cluster: Option<&str>) -> Result<Option<Self>, FolderError> {
+        make(path, cluster)?;
         let path = path.canonicalize().map_err(|error| FolderError::call("find", path, error))?;
         let Some(lock) = FolderLock::take(&path)? else { return Ok(None) };
+        // Another may have come between the first look and the lock.
+        cluster.map_or(Ok(()), |cluster| identity::check_cluster(&path, cluster))?;
         Endpoint::forget(&path);
         let identity = Identity::next(&path)?;
         Ok(Some(Folder { path, identity, lock: Mutex::new(Some(lock)) }))
     }
 
-    /// Makes a folder if there is none, and tells whether nobody is its node. Somebody may be a moment later.
+    /// Tells whether nobody is the node of a folder. Somebody may be a moment later. It is made as by [`take`](Self::take).
     ///
     /// # Errors
     ///
     /// As [`take`](Self::take).
-    pub fn is_free(path: &Path) -> Result<bool, FolderError> {
-        identity::check_before_use(path)?;
-        std::fs::create_dir_all(path).map_err(|error| FolderError::call("make", path, error))?;
+    pub fn is_free(path: &Path, cluster: Option<&str>) -> Result<bool, FolderError> {
+        make(path, cluster)?;
         Ok(FolderLock::take(path)?.is_some())
     }
 
@@ -96,4 +98,13 @@ impl Folder {
     fn lock(&self) -> MutexGuard<'_, Option<FolderLock>> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Makes a folder if there is none, unless that of a cluster is wanted.
+fn make(path: &Path, cluster: Option<&str>) -> Result<(), FolderError> {
+    if let Some(cluster) = cluster {
+        return identity::check_cluster(path, cluster);
+    }
+    identity::check_before_use(path)?;
+    std::fs::create_dir_all(path).map_err(|error| FolderError::call("make", path, error))
 }

@@ -12,6 +12,7 @@ use laminar_log::entry::{
 };
 use laminar_log::machine::decode_operations;
 use laminar_log::verdict::{Outcome, Refusal, Verdict};
+use laminar_raft::Decided;
 use laminar_rpc::{ErrorClass, Failure, proto};
 
 use super::Node;
@@ -59,7 +60,8 @@ impl Node {
                 checksum,
             });
             let entry = Entry { time_ms: 0, producer, batch: batch.clone(), records };
-            match self.propose(entry, request.timeout_ms).await? {
+            let proposed = self.propose(entry, request.timeout_ms);
+            match self.append_unless_paused(&request, batch.as_ref(), proposed).await? {
                 Verdict::Accepted(outcome) => return Ok(answer(outcome, false)),
                 Verdict::Duplicate(outcome) => return Ok(answer(outcome, true)),
                 // The server's own epoch moved on between looking and landing: a claim, or a release.
@@ -78,6 +80,18 @@ impl Node {
         let timeout = self.timeout(timeout_ms);
         let proposed = self.inner.data.propose_within(entry, timeout).await;
         proposed.map_err(|error| self.located(of_propose(&error)))
+    }
+
+    /// Proposes an entry to the data group and waits until it is decided, and not until paused partitions have applied it.
+    pub(crate) async fn decide(&self, entry: Entry) -> Result<Result<(), Refusal>, Failure> {
+        if self.is_stopping() {
+            return Err(Failure::unavailable("the node is shutting down; try again"));
+        }
+        match self.inner.data.propose_decided(entry, self.timeout(0)).await {
+            Ok(Decided::Verdict(Verdict::Refused(refusal))) => Ok(Err(refusal)),
+            Ok(Decided::Verdict(_) | Decided::Accepted(_)) => Ok(Ok(())),
+            Err(error) => Err(self.located(of_propose(&error))),
+        }
     }
 
     /// The time that a call may take.

@@ -27,11 +27,13 @@ impl Node {
         for id in &ids {
             self.stream_of(request.stream_id, id.0)?;
         }
-        if request.linearizable || request.at_index.is_some() {
+        let machine = if request.linearizable || request.at_index.is_some() {
             let client = ClientId(random::bits128());
-            self.wait_for(client, &ids, request.at_index.unwrap_or(0), self.timeout(0)).await?;
-        }
-        let machine = self.machine()?;
+            self.wait_for(client, &ids, request.at_index.unwrap_or(0), self.timeout(0)).await?.machine
+        } else {
+            self.machine()?
+        };
+        let (at, time_ms) = (request.at_index.map(LogIndex), request.time_ms);
         let mut partitions = Vec::with_capacity(ids.len());
         for id in ids {
             let status = machine.status(id).ok_or_else(|| self.vanished(id))?;
@@ -176,9 +178,16 @@ impl Node {
         };
         let record = Record::Partition(PartitionRecord { partition, owner, epoch, change });
         let entry = Entry { records: vec![record], ..Entry::default() };
-        match self.propose(entry, 0).await? {
-            Verdict::Accepted(_) | Verdict::Duplicate(_) => Ok(()),
-            Verdict::Refused(refusal) => {
+        // What it says holds once it is decided; a paused partition may apply it much later.
+        match self.decide(entry).await? {
+            Ok(()) => {
+                // A partition that goes on has done it when the caller is answered; one that stands still must not hold
+                // the answer up.
+                let client = ClientId(random::bits128());
+                drop(self.wait_for(client, &[partition], 0, self.timeout(0)).await);
+                Ok(())
+            }
+            Err(refusal) => {
                 let request = proto::AppendRequest { owner: owner.0, ..Default::default() };
                 Err(self.refused(&request, &refusal))
             }

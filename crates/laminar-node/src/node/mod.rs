@@ -6,7 +6,7 @@
 //!   why.rs       the story of a partition     keyed.rs    get, scan, barriers, offsets
 //!   status.rs    how everything is            cut.rs      how far a stream can be read consistently
 //!   retention.rs old rows go                  stages.rs   old blocks go
-//!   queries.rs   batches of queries
+//!   queries.rs   batches of queries           paused.rs   waits end when a partition stands still
 //! ```
 
 mod append;
@@ -15,6 +15,7 @@ mod cut;
 mod keyed;
 mod locate;
 mod open;
+mod paused;
 pub(crate) mod queries;
 mod read;
 mod retention;
@@ -25,22 +26,27 @@ mod streams;
 mod why;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use laminar_core::ids::{NodeId, RequestId};
+use laminar_core::ids::{NodeId, PartitionId, RequestId};
 use laminar_core::metadata::{MetadataChange, MetadataResponse, Rejection};
 use laminar_raft::{DataReplica, RaftCoordinator, TokioRuntime};
 use laminar_rpc::{Failure, proto};
 use laminar_store::BlockStore;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use locate::{gone, holder, tag, tags, writer_name};
+pub(crate) use status::resident_bytes;
 
 use crate::config::NodeConfig;
 use crate::error::{of_coordination, of_rejection};
 use crate::folder::Folder;
+use crate::machines::NodeMachines;
+use crate::metrics::Figures;
 use crate::random;
 use crate::refused::RefusedWrites;
 
@@ -61,13 +67,20 @@ pub(crate) struct Inner {
     pub(crate) metadata: RaftCoordinator<TokioRuntime>,
     pub(crate) data: DataReplica<TokioRuntime>,
     pub(crate) store: BlockStore,
+    pub(crate) machines: Arc<NodeMachines>,
     pub(crate) refused: RefusedWrites,
+    /// What is counted as it happens.
+    pub(crate) figures: Arc<Figures>,
+    /// Where figures are answered over HTTP, and who does it.
+    pub(crate) metrics_server: Mutex<Option<(SocketAddr, JoinHandle<()>)>>,
     /// When each worker was heard last.
     pub(crate) workers: Mutex<BTreeMap<NodeId, Instant>>,
     /// When each client was heard last that keeps a detached node.
     pub(crate) clients: Mutex<BTreeMap<String, Instant>>,
     /// What happened to partitions lately.
     pub(crate) events: Mutex<std::collections::VecDeque<String>>,
+    /// Since when partitions are paused.
+    pub(crate) paused_since: Mutex<BTreeMap<PartitionId, u64>>,
     /// Whether the node is going, told to everybody who waits.
     pub(crate) stopping: watch::Sender<bool>,
 }
@@ -149,6 +162,8 @@ impl Node {
 
     pub(crate) fn describe(&self) -> proto::HelloResponse {
         let (config, identity) = (&self.inner.config, self.inner.folder.identity());
+        let metrics_address =
+            lock(&self.inner.metrics_server).as_ref().map(|(address, _)| address.to_string());
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         proto::HelloResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -163,6 +178,7 @@ impl Node {
             guard_refresh_ms: millis(config.guard_refresh),
             commit_bytes_max: config.commit_bytes_max,
             commit_parts_max: config.commit_parts_max,
+            metrics_address: metrics_address.unwrap_or_default(),
         }
     }
 }

@@ -18,12 +18,13 @@ use laminar_rpc::Failure;
 use laminar_store::BlockStore;
 use tokio::sync::watch;
 
-use super::{Inner, Node, SERVER};
+use super::{Inner, Node, SERVER, lock};
 use crate::clock::wall_ms;
 use crate::config::NodeConfig;
 use crate::error::{of_coordination, of_log, of_not_serving, of_replica, with_causes};
 use crate::folder::Folder;
 use crate::machines::{ApplicationMachines, NodeMachines};
+use crate::metrics::Figures;
 use crate::ownership;
 use crate::refused::RefusedWrites;
 
@@ -49,6 +50,13 @@ impl Node {
         }
         let committer =
             Committer::start(CommitterConfig::default(), files).map_err(|error| of_log(&error.into()))?;
+        let figures = Arc::new(Figures::default());
+        let syncs = Arc::clone(&figures);
+        // Only the first observer counts, and the groups bring theirs: theirs is told too.
+        committer.observe_syncs(move |time| {
+            syncs.fsync_seconds.observe(time);
+            laminar_log::metrics::record_fsync(time);
+        });
         let machines = Arc::new(NodeMachines::new(application));
         let data_parts = ReplicaParts {
             dir: folder.path().join("data"),
@@ -98,10 +106,14 @@ impl Node {
                 metadata,
                 data,
                 store,
+                machines,
                 refused: RefusedWrites::new(started_at_ms),
+                figures,
+                metrics_server: Mutex::default(),
                 workers: Mutex::default(),
                 clients: Mutex::default(),
                 events: Mutex::new(VecDeque::new()),
+                paused_since: Mutex::default(),
                 stopping: watch::Sender::new(false),
             }),
         };
@@ -126,6 +138,11 @@ impl Node {
     /// Unavailable, if what was written last could not be synced.
     pub async fn shutdown(&self) -> Result<(), Failure> {
         self.inner.stopping.send_replace(true);
+        let metrics_server = lock(&self.inner.metrics_server).take();
+        if let Some((_, answering)) = metrics_server {
+            // Its port is free when the node is gone.
+            drop(answering.await);
+        }
         let data = self.inner.data.shutdown().await.map_err(|error| of_log(&error));
         let metadata = self.inner.metadata.shutdown().await.map_err(|error| of_coordination(&error));
         data.and(metadata)
@@ -144,6 +161,8 @@ async fn watch_folder(node: Node) {
         if matches!(ours, Ok(false)) && !node.is_stopping() {
             tracing::error!(folder = %node.folder().path().display(), "the folder is not this node's any more; it stops");
             drop(node.shutdown().await);
+            // It may have been moved, and whoever opens it where it is now is not to wait for this process.
+            node.folder().release();
             return;
         }
     }

@@ -3,6 +3,7 @@
 //! A read never shows more than what the partition has applied on this node. Records are read where that may block, a
 //! few pieces ahead of whoever takes them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use laminar_core::ids::{LogIndex, PartitionId};
@@ -18,7 +19,8 @@ use tonic::Status;
 
 use super::Node;
 use super::append::to_pointer;
-use crate::error::{of_barrier, of_log, of_read_index};
+use crate::error::{of_log, of_read_index};
+use crate::metrics::Figures;
 use crate::random;
 
 /// Bytes of rows in one piece.
@@ -47,9 +49,10 @@ impl Node {
             return Err(self.located(trimmed(partition, request.begin_offset, status.start_offset)));
         }
         let (pieces, receiver) = mpsc::channel(PIECES_AHEAD);
-        let node = self.clone();
+        let (node, reading) = (self.clone(), self.inner.figures.reading());
         drop(stream);
         tokio::spawn(async move {
+            let _reading = reading;
             if let Err(failure) = node.read_on(request, partition, machine, &pieces).await {
                 let failure = node.located(failure);
                 // Nobody reads any more if it cannot be sent.
@@ -81,6 +84,7 @@ impl Node {
                 applied: status.applied,
                 next_offset: status.next_offset,
                 fail_on_trimmed: request.fail_on_trimmed,
+                figures: Arc::clone(&self.inner.figures),
             };
             let sender = pieces.clone();
             let read = tokio::task::spawn_blocking(move || range.read(&log, &sender)).await;
@@ -125,7 +129,12 @@ impl Node {
         }
     }
 
+    /// Why a partition is not in the data log: it was dropped, or it is so new that nobody has carried it there yet.
     pub(crate) fn vanished(&self, partition: PartitionId) -> Failure {
+        if self.inner.metadata.read_local(|metadata| metadata.stream_of(partition).is_some()) {
+            let message = format!("partition {partition}: it is being made; try again");
+            return self.located(Failure::unavailable(message).with("partition_id", partition.0));
+        }
         let message = format!("partition {partition}: it was dropped");
         self.located(Failure::new(ErrorClass::UnknownPartition, message).with("partition_id", partition.0))
     }
@@ -150,10 +159,7 @@ impl Node {
             },
             given => LogIndex(given),
         };
-        machine
-            .barrier(client, partitions, index, timeout)
-            .await
-            .map_err(|error| self.located(of_barrier(&error)))?;
+        self.barrier_unless_paused(&machine, client, partitions, index, timeout).await?;
         Ok(index)
     }
 }
@@ -169,6 +175,7 @@ struct Range {
     applied: PartitionLogIndex,
     next_offset: u64,
     fail_on_trimmed: bool,
+    figures: Arc<Figures>,
 }
 
 impl Range {
@@ -193,8 +200,8 @@ impl Range {
                     Ok(Some(record)) => record,
                     Ok(None) => break,
                     // What was read before is sent first: so whoever reads knows where the fault is.
-                    Err(failure) => {
-                        failed = Some(failure);
+                    Err(error) => {
+                        failed = Some(self.trimmed_or_failed(log, read_to, &error));
                         break;
                     }
                 };
@@ -204,6 +211,8 @@ impl Range {
                 piece.records.push(stored_rows(&record, *rows, payload));
             }
             let whole = bytes < PIECE_BYTES && piece.records.len() < PIECE_RECORDS;
+            self.figures.read_rows.add(piece.records.iter().map(|record| u64::from(record.rows)).sum());
+            self.figures.read_bytes.add(bytes as u64);
             if !piece.records.is_empty() && pieces.blocking_send(Ok(piece)).is_err() {
                 return Ok(None);
             }
@@ -227,13 +236,23 @@ impl Range {
         }
     }
 
-    fn next(&self, reader: &mut PartitionReader) -> Result<Option<AcceptedRecord>, Failure> {
+    fn next(&self, reader: &mut PartitionReader) -> Result<Option<AcceptedRecord>, LogError> {
         if reader.index() > self.applied {
             return Ok(None);
         }
-        let Some(record) = reader.next().map_err(|error| self.failed(&error))? else { return Ok(None) };
+        let Some(record) = reader.next()? else { return Ok(None) };
         let beyond = record.first_offset >= self.end || self.at.is_some_and(|at| record.log_id.index > at);
         Ok((!beyond).then_some(record))
+    }
+
+    /// A log that begins behind what was read last was trimmed meanwhile; nothing is wrong with it.
+    fn trimmed_or_failed(&self, log: &PartitionLogStore, read_to: u64, error: &LogError) -> Failure {
+        match log.header_at(read_to) {
+            Ok(Some(header)) if header.first_offset > read_to => {
+                trimmed(self.partition, read_to, header.first_offset)
+            }
+            _ => self.failed(error),
+        }
     }
 
     fn failed(&self, error: &LogError) -> Failure {

@@ -68,6 +68,7 @@ impl Node {
         for path in unnamed.values() {
             self.inner.store.delete(path).await.map_err(failed)?;
         }
+        self.inner.figures.staged_blocks_deleted.add(unnamed.len() as u64);
         Ok(unnamed.len())
     }
 

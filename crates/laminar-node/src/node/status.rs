@@ -131,7 +131,7 @@ fn group(status: &ReplicaStatus) -> proto::GroupStatus {
 }
 
 /// Memory of this process that is in RAM; 0 where the system does not tell.
-fn resident_bytes() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.as_deref().and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
@@ -150,6 +150,7 @@ pub(super) async fn collect_events(node: Node) {
             push(&mut kept, format!("{} {dropped} events were dropped", utc(wall_ms())));
         }
         for event in events {
+            node.note_pause(&event);
             push(&mut kept, node.tell(&event));
         }
     }
@@ -163,6 +164,16 @@ fn push(kept: &mut VecDeque<String>, event: String) {
 }
 
 impl Node {
+    fn note_pause(&self, event: &PartitionEvent) {
+        let mut since = lock(&self.inner.paused_since);
+        match event {
+            PartitionEvent::Paused { partition, .. } => drop(since.insert(*partition, wall_ms())),
+            PartitionEvent::Resumed { partition } => drop(since.remove(partition)),
+            PartitionEvent::LogFailed { .. } | PartitionEvent::LogRepaired { .. } => {}
+        }
+        since.retain(|partition, _| self.inner.data.machine().owner(*partition).is_some());
+    }
+
     fn tell(&self, event: &PartitionEvent) -> String {
         let (partition, what) = match event {
             PartitionEvent::Paused { partition, index, reason } => {

@@ -25,6 +25,7 @@ impl Node {
             .parse()
             .map_err(|error: laminar_core::error::InvalidError| Failure::invalid(error.to_string()))?;
         let path = request.path.clone();
+        self.check_machine(&path, &machine)?;
         let change = MetadataChange::CreateStream {
             path: request.path,
             partitions: request.partitions,
@@ -44,6 +45,21 @@ impl Node {
             Err(rejection) => return Err(of_rejection(&rejection)),
         }
         self.settle_stream(&path).await
+    }
+
+    /// Refuses a machine that is not here: the stream would be there, and never take a row.
+    fn check_machine(&self, path: &str, machine: &StreamMachine) -> Result<(), Failure> {
+        let StreamMachine::Custom(name) = machine else { return Ok(()) };
+        let known = self.inner.machines.names();
+        if known.contains(name) {
+            return Ok(());
+        }
+        let known: Vec<&str> = ["log", "kv"].into_iter().chain(known.iter().map(String::as_str)).collect();
+        let message = format!(
+            "stream {path}: the node has no machine {name:?}, it has {}; choose one of these, or open the node with it",
+            known.join(", ")
+        );
+        Err(Failure::invalid(message).with("stream", path))
     }
 
     pub(crate) async fn alter_stream(

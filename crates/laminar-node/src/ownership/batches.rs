@@ -115,7 +115,13 @@ impl Node {
                 }
                 Next::Holds(node_id) => node_id,
                 Next::Take(node_id, changes) => match self.try_change(request_id(None), changes).await? {
-                    Ok(_) => node_id,
+                    Ok(_) => {
+                        if found.run.as_ref().is_none_or(|run| run.state == NodeState::Joining) {
+                            let takeover = found.owners.iter().any(|(_, owner)| owner.node_id.is_worker());
+                            self.inner.figures.claimed(takeover);
+                        }
+                        node_id
+                    }
                     Err(rejection) => {
                         self.look_again(&asked, &found, node_id, &rejection).await?;
                         continue;

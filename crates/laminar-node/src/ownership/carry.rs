@@ -18,7 +18,7 @@ use laminar_core::ids::{LogIndex, NodeId, PartitionId};
 use laminar_core::metadata::DeltaMetadata;
 use laminar_log::SegmentedStateMachine;
 use laminar_log::entry::{Change, Entry, Fence, PartitionRecord, Record};
-use laminar_log::verdict::{Refusal, Verdict};
+use laminar_log::verdict::Refusal;
 use laminar_rpc::Failure;
 
 use crate::machines::machine_kind;
@@ -32,7 +32,8 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Carries over what concerns these partitions. When it returns, nothing of an epoch before those that the metadata
-    /// had when it was called can land.
+    /// had when it was called can land: that is decided in the log (EPOCH-2). Nobody waits until the partitions have
+    /// applied it: a paused one must not keep its stream from being taken over or released.
     pub(crate) async fn carry(&self, partitions: &[PartitionId]) -> Result<(), Failure> {
         for some in partitions.chunks(RECORDS_MAX) {
             loop {
@@ -41,15 +42,15 @@ impl Node {
                 if records.is_empty() {
                     break;
                 }
-                match self.propose(Entry { records, ..Entry::default() }, 0).await? {
-                    Verdict::Accepted(_) | Verdict::Duplicate(_) => break,
+                match self.decide(Entry { records, ..Entry::default() }).await? {
+                    Ok(()) => break,
                     // Another change came first: look again.
-                    Verdict::Refused(
+                    Err(
                         Refusal::Destroyed { .. }
                         | Refusal::StaleEpoch { .. }
                         | Refusal::UnknownPartition { .. },
                     ) => tokio::task::yield_now().await,
-                    Verdict::Refused(refusal) => return Err(Failure::internal(refusal.to_string())),
+                    Err(refusal) => return Err(Failure::internal(refusal.to_string())),
                 }
             }
         }

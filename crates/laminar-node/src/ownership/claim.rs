@@ -3,6 +3,17 @@
 //! A run claims once, right after it registered: the same batch that takes the partitions moves its registration from
 //! joining to active, so a second claim of the run finds it active and takes nothing new. So a run that was superseded can
 //! never win back what it lost. A run that only missed its heartbeats is failed, still owns what it claimed, and goes on.
+//!
+//! A claim may still be on its way through the log when its run is released: whoever asked for it gave up, and cannot
+//! withdraw it. Both are compare-and-sets on the same registration (OWN-2), a claim from joining to active, a release from
+//! the state that it read to left, so whichever applies first has the other refused:
+//!
+//! ```text
+//!   release, claim    the claim finds the run left and takes nothing, now and for ever: nothing leads out of left
+//!   claim, release    the release finds the run active, looks again, and gives back what the claim took
+//! ```
+//!
+//! So no run is left and owns something. A folder may have one from before this held: `workers.rs` releases it.
 
 use laminar_core::ids::{NodeId, PartitionId, RequestId};
 use laminar_core::metadata::{MetadataChange, PartitionOwnership, Rejection, StreamDescriptor};
@@ -12,6 +23,9 @@ use tokio::time::Instant;
 
 use crate::error::of_rejection;
 use crate::node::{Node, gone, holder, lock, request_id, writer_name};
+
+/// How often a release looks again when the metadata changes under it.
+const RELEASE_ATTEMPTS: u32 = 16;
 
 /// What is found before a claim.
 struct Found {
@@ -62,7 +76,10 @@ impl Node {
             });
         }
         match self.try_change(request, changes).await? {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.inner.figures.claimed(found.owners.iter().any(|(_, owner)| owner.node_id.is_worker()));
+                Ok(())
+            }
             Err(rejection) => Err(self.lost_race(node_id, &rejection)),
         }
     }
@@ -102,7 +119,15 @@ impl Node {
                 "node {node_id}: release refused, it is no run of a writer"
             )));
         }
-        loop {
+        self.release_run(node_id).await?;
+        lock(&self.inner.workers).remove(&node_id);
+        Ok(proto::ReleaseResponse {})
+    }
+
+    /// Gives back everything that a run owns, and ends it. The new epochs fence whatever of it is still under way
+    /// (EPOCH-2).
+    pub(super) async fn release_run(&self, node_id: NodeId) -> Result<(), Failure> {
+        for _ in 0..RELEASE_ATTEMPTS {
             self.current().await?;
             let (known, owned) = self.inner.metadata.read_local(|metadata| {
                 let owned = metadata.partitions_for_node(node_id);
@@ -110,8 +135,9 @@ impl Node {
                     owned.into_iter().filter_map(|id| Some((id, metadata.partition_ownership(id)?.clone())));
                 (metadata.node(node_id).map(|node| node.state), owned.collect::<Vec<_>>())
             });
-            if owned.is_empty() && known.is_none_or(|state| state == NodeState::Left) {
-                break;
+            let ends = known.filter(|state| *state != NodeState::Left);
+            if owned.is_empty() && ends.is_none() {
+                return Ok(());
             }
             let mut changes = Vec::with_capacity(owned.len() + 1);
             for (partition_id, ownership) in &owned {
@@ -122,29 +148,27 @@ impl Node {
                     expected: Some(ownership.owner_epoch()),
                 });
             }
-            if known.is_some() {
+            if let Some(state) = ends {
                 changes.push(MetadataChange::UpdateNodeState {
                     node_id,
                     state: NodeState::Left,
                     metadata: None,
-                    expected: None,
+                    // What was read above, so that a claim in between is seen.
+                    expected: Some(state),
                 });
             }
             match self.try_change(request_id(None), changes).await? {
+                // Then it is looked again: the stream may have got partitions, and the run taken them.
                 Ok(_) => {
                     let ids: Vec<PartitionId> = owned.iter().map(|(id, _)| *id).collect();
                     self.carry(&ids).await?;
-                    break;
                 }
-                // Somebody took one of them meanwhile: the rest is still to be released.
-                Err(
-                    Rejection::InBatch { .. } | Rejection::StaleEpoch { .. } | Rejection::NotOwner { .. },
-                ) => {}
+                Err(rejection) if is_overtaken(&rejection) => {}
                 Err(rejection) => return Err(of_rejection(&rejection)),
             }
         }
-        lock(&self.inner.workers).remove(&node_id);
-        Ok(proto::ReleaseResponse {})
+        let message = format!("node {node_id}: not released, what it owns keeps changing; release it again");
+        Err(Failure::unavailable(message).with("node", node_id.0))
     }
 
     pub(crate) fn stream_by_id(&self, stream_id: u64) -> Result<StreamDescriptor, Failure> {
@@ -261,6 +285,19 @@ impl Node {
             }
             other => of_rejection(other),
         }
+    }
+}
+
+/// Whether a change was refused only because another came first: what there is to do is looked at again.
+fn is_overtaken(rejection: &Rejection) -> bool {
+    match rejection {
+        Rejection::InBatch { reason, .. } => is_overtaken(reason),
+        Rejection::StaleEpoch { .. }
+        | Rejection::NotOwner { .. }
+        | Rejection::UnknownPartition { .. }
+        | Rejection::NodeStateChanged { .. }
+        | Rejection::UnknownNode { .. } => true,
+        _ => false,
     }
 }
 

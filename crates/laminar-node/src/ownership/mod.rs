@@ -17,6 +17,8 @@ mod batches;
 mod carry;
 mod check;
 mod claim;
+#[cfg(test)]
+mod tests;
 mod workers;
 
 pub(crate) use carry::carry_changes;

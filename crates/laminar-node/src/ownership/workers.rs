@@ -1,11 +1,11 @@
 //! Runs of writers: registered, heard, and counted as failed when they are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use laminar_core::ids::{NodeId, RequestId};
 use laminar_core::metadata::{MetadataChange, Minted};
-use laminar_core::node::{NodeMetadata, NodeRole, NodeState};
+use laminar_core::node::{NodeMetadata, NodeRegistration, NodeRole, NodeState};
 use laminar_rpc::{Failure, proto};
 use tokio::time::Instant;
 
@@ -74,10 +74,15 @@ impl Node {
         proto::HeartbeatResponse { ended }
     }
 
-    /// Workers of before a restart count as heard now: they need time to find the node.
+    /// Workers that were never heard count as heard now. Those of before a restart need time to find the node; of one
+    /// whose call was given up while it registered, nobody will hear again, and its time begins to run.
     pub(crate) fn adopt_workers(&self) {
-        let workers = self.workers_in(NodeState::Active);
-        lock(&self.inner.workers).extend(workers.into_iter().map(|id| (id, Instant::now())));
+        let mut workers = self.workers_in(NodeState::Joining);
+        workers.extend(self.workers_in(NodeState::Active));
+        let mut heard = lock(&self.inner.workers);
+        for node_id in workers {
+            heard.entry(node_id).or_insert_with(Instant::now);
+        }
     }
 
     fn workers_in(&self, state: NodeState) -> Vec<NodeId> {
@@ -93,6 +98,7 @@ impl Node {
     /// Marks workers as failed that were not heard, and as over those that own nothing any more; forgets the oldest
     /// of those that are over.
     async fn look_at_workers(&self) -> Result<(), Failure> {
+        self.adopt_workers();
         let timeout = self.inner.config.worker_timeout;
         let silent: Vec<NodeId> = {
             let mut heard = lock(&self.inner.workers);
@@ -116,22 +122,39 @@ impl Node {
             );
             self.update(node_id, next, state).await?;
         }
-        for state in [NodeState::Active, NodeState::Failed] {
-            for node_id in self.workers_in(state) {
-                let owns = self
-                    .inner
-                    .metadata
-                    .read_local(|metadata| !metadata.partitions_for_node(node_id).is_empty());
-                if !owns {
-                    self.update(node_id, NodeState::Left, Some(state)).await?;
-                }
-            }
-        }
+        self.end_runs().await?;
         let over = self.workers_in(NodeState::Left);
         let spare = over.len().saturating_sub(self.inner.config.workers_kept_max);
         for node_id in over.into_iter().take(spare) {
             let change = MetadataChange::DeregisterNode { node_id, expected: Some(NodeState::Left) };
             drop(self.try_change(request_id(None), vec![change]).await?);
+        }
+        Ok(())
+    }
+
+    /// Ends runs that own nothing any more, and takes from those that are over what they still own: nobody writes
+    /// under them or gives it back, so it would stay claimed for good.
+    async fn end_runs(&self) -> Result<(), Failure> {
+        // All at one index. A run that claimed and owns nothing gets nothing any more, so it can be ended afterwards.
+        let (idle, over) = self.inner.metadata.read_local(|metadata| {
+            let owners = metadata.partition_map().values().map(|ownership| ownership.node_id);
+            let owners: BTreeSet<NodeId> = owners.filter(|owner| owner.is_worker()).collect();
+            let claimed = |node: &&NodeRegistration| {
+                node.role == NodeRole::Worker && matches!(node.state, NodeState::Active | NodeState::Failed)
+            };
+            let claimed = metadata.node_states().values().filter(claimed);
+            let idle = claimed.filter(|node| !owners.contains(&node.node_id));
+            let idle: Vec<(NodeId, NodeState)> = idle.map(|node| (node.node_id, node.state)).collect();
+            let is_over =
+                |owner: &NodeId| metadata.node(*owner).is_none_or(|node| node.state == NodeState::Left);
+            (idle, owners.into_iter().filter(is_over).collect::<Vec<_>>())
+        });
+        for (node_id, state) in idle {
+            self.update(node_id, NodeState::Left, Some(state)).await?;
+        }
+        for node_id in over {
+            tracing::warn!(node = node_id.0, "a writer is over and still owns partitions; they are released");
+            self.release_run(node_id).await?;
         }
         Ok(())
     }

@@ -53,6 +53,10 @@ impl ApplicationMachines for PythonMachines {
         };
         Some(Box::new(machine))
     }
+
+    fn names(&self) -> Vec<String> {
+        self.classes.keys().cloned().collect()
+    }
 }
 
 /// A machine of one partition.

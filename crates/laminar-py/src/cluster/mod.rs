@@ -23,9 +23,11 @@ use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 use laminar_client::{
-    Alteration, ClientConfig, Cluster as Client, Connector, NewStream, RemoteConnector, StreamHandle,
+    Alteration, ClientConfig, Cluster as Client, ClusterPin, Connector, NewStream, RemoteConnector,
+    StreamHandle,
 };
 use laminar_node::{FolderConnector, NodeConfig, Role};
+use laminar_rows::StreamSchema;
 use laminar_rpc::proto::{Retention, StreamLimits};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -66,6 +68,8 @@ pub(crate) struct Cluster {
     target: Target,
     timeout: Duration,
     client_id: String,
+    /// Also a forked child's: it must not go on in another cluster either.
+    pin: ClusterPin,
     closed: AtomicBool,
     opened: EachProcess<Opened>,
     /// Where the streams of this handle keep their own. The lock is taken with the GIL held and never kept without it.
@@ -73,12 +77,13 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    fn new(target: Target, timeout: f64, client_id: String) -> PyResult<Self> {
+    fn new(target: Target, timeout: f64, client_id: String, cluster_id: Option<String>) -> PyResult<Self> {
         let timeout = seconds(timeout, "timeout")?;
         Ok(Cluster {
             target,
             timeout,
             client_id,
+            pin: cluster_id.map_or_else(ClusterPin::default, ClusterPin::of),
             closed: AtomicBool::new(false),
             opened: EachProcess::new(None),
             handles: Mutex::new(Vec::new()),
@@ -94,6 +99,7 @@ impl Cluster {
         }
         let config = ClientConfig {
             timeout: self.timeout,
+            cluster: self.pin.clone(),
             // A forked child is a client of its own.
             client_id: format!("{}-{}", self.client_id, std::process::id()),
             ..ClientConfig::default()
@@ -104,7 +110,7 @@ impl Cluster {
                 (Arc::new(connector.map_err(|failure| of_failure(&failure))?), None)
             }
             Target::Folder { path, role, config, machines } => {
-                serve::stop_at_exit(py, role)?;
+                serve::stop_at_exit(py)?;
                 let machines = Arc::clone(machines);
                 let connector =
                     Arc::new(FolderConnector::new(path, role.clone(), NodeConfig::clone(config), machines));
@@ -148,7 +154,8 @@ impl Drop for Cluster {
 impl Cluster {
     /// The node of a folder; ``role`` is embedded, detached or client.
     #[staticmethod]
-    #[pyo3(signature = (path, role, *, command, machines, settings, timeout, client_id))]
+    #[pyo3(signature = (path, role, *, command, machines, settings, timeout, client_id, cluster_id))]
+    #[allow(clippy::too_many_arguments)]
     fn of_folder(
         path: &Bound<'_, PyAny>,
         role: &str,
@@ -157,6 +164,7 @@ impl Cluster {
         settings: &Bound<'_, PyDict>,
         timeout: f64,
         client_id: String,
+        cluster_id: Option<String>,
     ) -> PyResult<Self> {
         let role = match role {
             "embedded" => Role::Embedded,
@@ -167,20 +175,27 @@ impl Cluster {
         let path = args::path(path, "path")?;
         let config = Box::new(settings::config(settings)?);
         let machines = Arc::new(PythonMachines { classes: machines });
-        Cluster::new(Target::Folder { path, role, config, machines }, timeout, client_id)
+        Cluster::new(Target::Folder { path, role, config, machines }, timeout, client_id, cluster_id)
     }
 
     /// A running cluster, by its addresses.
     #[staticmethod]
-    #[pyo3(signature = (addresses, *, secret, timeout, client_id))]
+    #[pyo3(signature = (addresses, *, secret, timeout, client_id, cluster_id))]
     fn of_addresses(
         addresses: String,
         secret: Option<String>,
         timeout: f64,
         client_id: String,
+        cluster_id: Option<String>,
     ) -> PyResult<Self> {
         RemoteConnector::parse(&addresses, secret.clone()).map_err(|failure| of_failure(&failure))?;
-        Cluster::new(Target::Addresses { addresses, secret }, timeout, client_id)
+        Cluster::new(Target::Addresses { addresses, secret }, timeout, client_id, cluster_id)
+    }
+
+    /// The id of the cluster that this handle is of; ``None`` before the first connection, unless it was given.
+    #[getter]
+    fn cluster_id(&self) -> Option<&str> {
+        self.pin.get()
     }
 
     /// Who is there; connects if there is no connection.
@@ -281,6 +296,12 @@ impl Cluster {
         records::status(py, &status)
     }
 
+    /// What the node counted, as text in the format that Prometheus reads.
+    fn metrics(&self, py: Python<'_>) -> PyResult<String> {
+        let client = self.client(py, None)?;
+        block_on(py, async move { client.metrics().await })
+    }
+
     /// The story of a partition of a stream, or of all.
     fn why<'py>(
         &self,
@@ -325,6 +346,14 @@ impl Cluster {
 
 fn retention_of((age_ms, bytes): (Option<u64>, Option<u64>)) -> Retention {
     Retention { age_ms, bytes }
+}
+
+/// The schema as a stream of it has it: dictionaries by value.
+#[pyfunction]
+pub(crate) fn stored_schema<'py>(py: Python<'py>, schema: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let stored = StreamSchema::from_arrow(arrow_schema(schema)?, &[]);
+    let stored = stored.map_err(|error| invalid(error.to_string()))?;
+    Ok(PySchema::new(stored.arrow().clone()).into_pyarrow(py)?.into_any())
 }
 
 fn arrow_schema(schema: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {

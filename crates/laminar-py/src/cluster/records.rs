@@ -78,7 +78,7 @@ pub(crate) fn stream<'py>(py: Python<'py>, info: &StreamInfo) -> PyResult<Bound<
 }
 
 pub(crate) fn hello<'py>(py: Python<'py>, hello: &proto::HelloResponse) -> PyResult<Bound<'py, PyDict>> {
-    Ok(dict!(py, hello, version, pid, node_id, folder_epoch, cluster_id))
+    Ok(dict!(py, hello, version, pid, node_id, folder_epoch, cluster_id, metrics_address))
 }
 
 pub(crate) fn status<'py>(py: Python<'py>, status: &proto::StatusResponse) -> PyResult<Bound<'py, PyDict>> {

@@ -3,10 +3,11 @@
 //! One tokio runtime a process, made on first use. A forked child has none of its threads: it makes its own, and never
 //! touches its parent's.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
 use laminar_rpc::Failure;
@@ -23,6 +24,8 @@ const WORKERS: usize = 2;
 
 /// How long a waiting call stays awake, and whether one does: one a process.
 const AWAKE_MAX: Duration = Duration::from_micros(500);
+/// A yield that took longer gave the core to another thread.
+const YIELDED: Duration = Duration::from_micros(10);
 static SOMEBODY_AWAKE: AtomicBool = AtomicBool::new(false);
 
 /// The runtime and the process it belongs to. The lock is taken with the GIL held and never kept without it, so a fork
@@ -64,24 +67,50 @@ pub(crate) fn block_on<T: Send>(
     call: impl Future<Output = Result<T, Failure>> + Send,
 ) -> PyResult<T> {
     let runtime = runtime(py)?;
-    py.detach(|| {
-        let _entered = runtime.enter();
-        let parked = Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
-        let waker = Waker::from(Arc::clone(&parked));
-        let mut context = Context::from_waker(&waker);
-        let mut call = std::pin::pin!(call);
-        let mut looked = Instant::now();
-        loop {
-            if let Poll::Ready(done) = call.as_mut().poll(&mut context) {
-                return done.map_err(|failure| of_failure(&failure));
-            }
-            parked.wait(SIGNALS_INTERVAL);
-            if looked.elapsed() >= SIGNALS_INTERVAL {
-                looked = Instant::now();
-                Python::attach(|py| py.check_signals())?;
-            }
+    let mut call = std::pin::pin!(call);
+    loop {
+        let waited = py.detach(|| {
+            let _entered = runtime.enter();
+            let waited = wait_for(call.as_mut());
+            stay_if_ending();
+            waited
+        });
+        match waited {
+            Poll::Ready(done) => return done.map_err(|failure| of_failure(&failure)),
+            Poll::Pending => py.check_signals()?,
         }
-    })
+    }
+}
+
+/// Waits for a call, but not for longer than signals may wait.
+fn wait_for<T>(mut call: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    let parked = Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&parked));
+    let mut context = Context::from_waker(&waker);
+    let began = Instant::now();
+    loop {
+        let polled = call.as_mut().poll(&mut context);
+        if polled.is_ready() || began.elapsed() >= SIGNALS_INTERVAL {
+            return polled;
+        }
+        parked.wait(SIGNALS_INTERVAL);
+    }
+}
+
+/// The thread that ends the interpreter, once it does.
+static ENDING: OnceLock<ThreadId> = OnceLock::new();
+
+/// Says that the interpreter is about to end, from the thread that ends it.
+pub(crate) fn interpreter_ends() {
+    ENDING.get_or_init(|| std::thread::current().id());
+}
+
+/// A daemon thread that comes back to an interpreter that has ended would end the process with a fault. It stays here
+/// instead: the process is about to be gone.
+fn stay_if_ending() {
+    while ENDING.get().is_some_and(|ending| *ending != std::thread::current().id()) {
+        std::thread::park();
+    }
 }
 
 /// A thread that waits for its call. It parks by itself: a timer of the runtime would wake a worker for each call.
@@ -109,9 +138,16 @@ impl Parked {
         }
         let began = Instant::now();
         let mut woken = false;
-        while !woken && began.elapsed() < AWAKE_MAX {
+        let mut looked = began;
+        while !woken && looked.duration_since(began) < AWAKE_MAX {
             std::thread::yield_now();
             woken = self.woken.swap(false, Ordering::Acquire);
+            let now = Instant::now();
+            // Somebody else had the core meanwhile, and has more to do on it than to wait.
+            if now.duration_since(looked) > YIELDED {
+                break;
+            }
+            looked = now;
         }
         SOMEBODY_AWAKE.store(false, Ordering::Release);
         woken

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use laminar_node::Role;
 use laminar_node::embedded::{run_detached, stop_all};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::machines::PythonMachines;
-use super::runtime::{SIGNALS_INTERVAL, existing_runtime, runtime, seconds};
+use super::runtime::{SIGNALS_INTERVAL, existing_runtime, interpreter_ends, runtime, seconds};
 use super::settings;
 use crate::args;
 use crate::errors::of_failure;
@@ -19,10 +18,10 @@ use crate::errors::of_failure;
 /// How long the end of the interpreter waits for nodes to end.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
-/// Makes the end of the interpreter end the nodes of this process, if it may have any.
-pub(crate) fn stop_at_exit(py: Python<'_>, role: &Role) -> PyResult<()> {
+/// Makes the end of the interpreter end the nodes of this process, and keep threads that are in a call out of it.
+pub(crate) fn stop_at_exit(py: Python<'_>) -> PyResult<()> {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
-    if matches!(role, Role::Embedded) && !REGISTERED.swap(true, Ordering::SeqCst) {
+    if !REGISTERED.swap(true, Ordering::SeqCst) {
         py.import("atexit")?.call_method1("register", (wrap_pyfunction!(stop_nodes, py)?,))?;
     }
     Ok(())
@@ -30,6 +29,7 @@ pub(crate) fn stop_at_exit(py: Python<'_>, role: &Role) -> PyResult<()> {
 
 #[pyfunction]
 fn stop_nodes(py: Python<'_>) {
+    interpreter_ends();
     if let Some(runtime) = existing_runtime() {
         py.detach(|| runtime.block_on(async { drop(tokio::time::timeout(STOP_WAIT, stop_all()).await) }));
     }

@@ -19,6 +19,9 @@ const SETTINGS: &[Setting] = &[
         config.listen = address(value, name)?;
         Ok(())
     }),
+    ("metrics_address", |config, value, name| {
+        put(&mut config.metrics_address, address(value, name).map(Some))
+    }),
     ("inline_bytes_max", |config, value, name| {
         config.inline_bytes_max = count(value, name)?;
         config.data.dispatcher.entry_inline_bytes_max = config.inline_bytes_max;

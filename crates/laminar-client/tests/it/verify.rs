@@ -135,7 +135,7 @@ async fn a_record_that_says_more_rows_than_it_has_is_found() {
     let place = Place::new().await;
     let stream = create(&place.local, "/counts", 1, "log").await;
     stream.append(&[orders(0..3)]).await.unwrap();
-    let transport = place.connector.connect(None).await.unwrap().transport;
+    let transport = place.connector.connect(None, None).await.unwrap().transport;
     let info = stream.info();
     let send = |rows: u32, payload: Bytes| {
         let rows = PartitionRows {

@@ -1,9 +1,5 @@
 //! What a node finds after a crash in the middle of something.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +11,8 @@ use laminar_core::ids::{NodeId, OwnerEpoch, PartitionId, RequestId};
 use laminar_core::metadata::{MetadataChange, MetadataLogEntry};
 use laminar_node::{NoMachines, NodeConfig};
 use laminar_raft::{CoordinatorParts, RaftCoordinator, RaftCoordinatorConfig, SoleNetwork, TokioRuntime};
-use support::{open, open_with, orders, read_ids, rows};
+
+use crate::support::{open, open_with, orders, read_ids, rows};
 
 /// The metadata group of a folder that no node has open.
 async fn metadata_of(folder: &Path) -> RaftCoordinator<TokioRuntime> {

@@ -1,7 +1,5 @@
 //! Runs of a query on a stream of a folder.
 
-#![allow(unreachable_pub, reason = "shared by test files")]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +11,20 @@ use tonic::Request;
 
 use crate::support::{Opened, open, open_with, orders};
 
-pub struct Runs {
+pub(crate) struct Runs {
     connector: Arc<FolderConnector>,
     cluster: Cluster,
     node: Node,
-    pub stream: StreamHandle,
+    pub(crate) stream: StreamHandle,
 }
 
 impl Runs {
-    pub async fn open(folder: &Path, partitions: u32) -> Self {
+    pub(crate) async fn open(folder: &Path, partitions: u32) -> Self {
         Self::create(open(folder), partitions).await
     }
 
     /// On a node that counts runs as failed soon.
-    pub async fn open_impatient(folder: &Path, partitions: u32) -> Self {
+    pub(crate) async fn open_impatient(folder: &Path, partitions: u32) -> Self {
         let config = NodeConfig { worker_timeout: Duration::from_millis(300), ..NodeConfig::default() };
         Self::create(open_with(folder, config, Arc::new(NoMachines)), partitions).await
     }
@@ -42,7 +40,7 @@ impl Runs {
         Runs { connector, cluster, node, stream }
     }
 
-    pub async fn reopen(self, folder: &Path) -> Self {
+    pub(crate) async fn reopen(self, folder: &Path) -> Self {
         self.connector.close().await.unwrap();
         let opened = open(folder);
         let stream = opened.cluster.stream("/shop/orders").await.unwrap();
@@ -50,26 +48,26 @@ impl Runs {
     }
 
     /// The same node with another stream.
-    pub async fn other_stream(&self, path: &str) -> Self {
+    pub(crate) async fn other_stream(&self, path: &str) -> Self {
         let new = NewStream { path: path.to_owned(), ..orders(2) };
         let stream = self.cluster.create_stream(new).await.unwrap();
         let (connector, cluster) = (self.connector.clone(), self.cluster.clone());
         Runs { connector, cluster, node: self.node.clone(), stream }
     }
 
-    pub fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         self.connector.close().await.unwrap();
     }
 
-    pub async fn begin(&self, run: u128, batch: u64) -> Result<BegunBatch, Failure> {
+    pub(crate) async fn begin(&self, run: u128, batch: u64) -> Result<BegunBatch, Failure> {
         self.begin_as(run, "q", batch, false).await
     }
 
-    pub async fn begin_as(
+    pub(crate) async fn begin_as(
         &self,
         run: u128,
         query: &str,
@@ -89,7 +87,7 @@ impl Runs {
         self.stream.begin_batch(&batch).await
     }
 
-    pub async fn begin_named(
+    pub(crate) async fn begin_named(
         &self,
         run: u128,
         writer: &str,
@@ -111,11 +109,15 @@ impl Runs {
     }
 
     /// Commits a row to every partition.
-    pub async fn commit(&self, begun: &BegunBatch, number: u64) -> Result<proto::AppendResponse, Failure> {
+    pub(crate) async fn commit(
+        &self,
+        begun: &BegunBatch,
+        number: u64,
+    ) -> Result<proto::AppendResponse, Failure> {
         self.commit_as(begun, "q", number).await
     }
 
-    pub async fn commit_as(
+    pub(crate) async fn commit_as(
         &self,
         begun: &BegunBatch,
         query: &str,
@@ -138,18 +140,18 @@ impl Runs {
         answer.map(tonic::Response::into_inner).map_err(|status| Failure::from(&status))
     }
 
-    pub async fn rows(&self) -> u64 {
+    pub(crate) async fn rows(&self) -> u64 {
         self.stream.offsets().await.unwrap().values().map(|range| range.end).sum()
     }
 
-    pub async fn grow(&self, partitions: u32) {
+    pub(crate) async fn grow(&self, partitions: u32) {
         let more = Alteration { partitions: Some(partitions), ..Alteration::default() };
         self.cluster.alter(&self.stream, more).await.unwrap();
         self.stream.refresh().await.unwrap();
     }
 
     /// Waits until the node says that a run is in this state.
-    pub async fn wait_for_state(&self, node_id: u64, state: &str) {
+    pub(crate) async fn wait_for_state(&self, node_id: u64, state: &str) {
         let until = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
             let status = self.cluster.status(false, None).await.unwrap();
@@ -164,6 +166,6 @@ impl Runs {
 }
 
 /// Whether a run has every partition now, under the epochs that it was told.
-pub async fn holds_all(runs: &Runs, begun: &BegunBatch) -> bool {
+pub(crate) async fn holds_all(runs: &Runs, begun: &BegunBatch) -> bool {
     runs.stream.check_run(begun.node_id, &begun.epochs, None).await.is_ok()
 }

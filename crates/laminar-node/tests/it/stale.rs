@@ -1,20 +1,17 @@
 //! Every call that changes something refuses a stale epoch, a superseded run, or a stream that was replaced.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeSet;
 
 use laminar_client::ErrorClass;
 use laminar_node::Node;
 use laminar_rpc::proto::laminar_server::Laminar;
 use laminar_rpc::{Failure, proto};
-use support::{Opened, calls, open, orders, read_ids, rows};
 use tonic::{Request, Status};
 
+use crate::support::{Opened, calls, open, orders, read_ids, rows, transport};
+
 /// Calls that change nothing of streams, rows and ownership.
-const READING: [&str; 15] = [
+const READING: [&str; 16] = [
     "Hello",
     "DescribeStream",
     "ListStreams",
@@ -27,6 +24,7 @@ const READING: [&str; 15] = [
     "Watch",
     "Why",
     "Status",
+    "Metrics",
     "Metadata",
     "CheckRun",
     "LastBatch",
@@ -36,8 +34,8 @@ const MAKING: [&str; 3] = ["CreateStream", "MintProducer", "RegisterWorker"];
 /// Calls that give nobody anything: a run is heard, a group writes a snapshot, a partition tries its next record again.
 const HARMLESS: [&str; 3] = ["Heartbeat", "Snapshot", "Resume"];
 /// Calls that must refuse what is stale. Each has a case below.
-const CHANGING: [&str; 8] =
-    ["Append", "Trim", "Skip", "Claim", "Release", "BeginBatch", "AlterStream", "DropStream"];
+const CHANGING: [&str; 9] =
+    ["Append", "AppendEach", "Trim", "Skip", "Claim", "Release", "BeginBatch", "AlterStream", "DropStream"];
 
 #[test]
 fn every_call_of_the_service_is_accounted_for() {
@@ -116,6 +114,15 @@ fn append(stale: &Stale, owner: u64, epoch: u64) -> proto::AppendRequest {
     }
 }
 
+/// An append over the call that stays open.
+async fn append_each(
+    folder: &std::path::Path,
+    request: proto::AppendRequest,
+) -> Result<proto::AppendResponse, Status> {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    transport(folder).await.append_again(request, deadline).await.map_err(Status::from)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_changing_call_of_a_superseded_run_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,6 +139,12 @@ async fn each_changing_call_of_a_superseded_run_is_refused() {
     assert_eq!(failure.class, ErrorClass::NotOwned, "{failure}");
     refused("Append", node.append(Request::new(append(&stale, *run, epoch + 2))).await);
     let failure = refused("Append", node.append(Request::new(append(&stale, 0, 0))).await);
+    assert_eq!(failure.class, ErrorClass::NotOwned, "{failure}");
+
+    let failure = refused("AppendEach", append_each(folder.path(), append(&stale, *run, *epoch)).await);
+    assert_eq!(failure.class, ErrorClass::StaleEpoch, "{failure}");
+    assert_eq!(failure.number("current_epoch"), Some(epoch + 1));
+    let failure = refused("AppendEach", append_each(folder.path(), append(&stale, 0, 0)).await);
     assert_eq!(failure.class, ErrorClass::NotOwned, "{failure}");
 
     // A commit that only expects an end is refused for its epoch, whatever the end is.
@@ -199,6 +212,8 @@ async fn each_changing_call_on_a_stream_that_was_replaced_is_refused() {
 
     for (owner, epoch) in [(*run, *epoch), (0, 0)] {
         let failure = refused("Append", node.append(Request::new(append(&stale, owner, epoch))).await);
+        assert_eq!(failure.class, ErrorClass::UnknownPartition, "{failure}");
+        let failure = refused("AppendEach", append_each(folder.path(), append(&stale, owner, epoch)).await);
         assert_eq!(failure.class, ErrorClass::UnknownPartition, "{failure}");
     }
     let trim = proto::TrimRequest {

@@ -1,10 +1,6 @@
 //! Requests that no client of ours would send: every call, with fields changed at random, on a node that serves. None may
 //! end a task, none is answered as a fault of the node, and afterwards the node works as before.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -15,8 +11,9 @@ use laminar_client::{ErrorClass, NewStream};
 use laminar_node::{NoMachines, Node, NodeConfig};
 use laminar_rpc::proto::laminar_server::Laminar;
 use laminar_rpc::{Failure, Message, proto};
-use support::{calls, open_with, orders, read_ids, rows};
 use tonic::{Request, Status};
+
+use crate::support::{Opened, calls, open, open_with, orders, read_ids, rows, transport};
 
 /// How often each call is made; `LAMINAR_STRANGE_CALLS` makes it more.
 const CALLS: u64 = 150;
@@ -133,7 +130,7 @@ struct Names {
     epoch: u64,
 }
 
-async fn names(node: &Node, opened: &support::Opened) -> Names {
+async fn names(node: &Node, opened: &Opened) -> Names {
     let stream = opened.cluster.create_stream(orders(3)).await.unwrap();
     stream.append(&[rows(0..50)]).await.unwrap();
     let keyed = NewStream { path: "/shop/keys".to_owned(), machine: "kv".to_owned(), ..orders(2) };
@@ -197,6 +194,12 @@ async fn strange_requests_are_answered_and_harm_nothing() {
         }),
         ..Default::default()
     };
+    let transport = transport(folder.path()).await;
+    let append_each = |asked| async {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        transport.append_again(asked, deadline).await.map_err(Status::from)
+    };
+    torment("AppendEach", append.clone(), random, append_each).await;
     let called = torment_all! { node, random,
         "Hello" hello proto::HelloRequest { client_version: "1".to_owned(), client_id: "c".to_owned() };
         "CreateStream" create_stream proto::CreateStreamRequest {
@@ -233,6 +236,7 @@ async fn strange_requests_are_answered_and_harm_nothing() {
         "Watch" watch proto::WatchRequest { after_index: 2 };
         "Why" why proto::WhyRequest { path: path.clone(), partition: Some(0) };
         "Status" status proto::StatusRequest { partitions: true, stream: path.clone() };
+        "Metrics" metrics proto::MetricsRequest::default();
         "Metadata" metadata proto::MetadataRequest { linearizable: true };
         "Resume" resume proto::ResumeRequest { partition_id };
         "Skip" skip proto::SkipRequest { partition_id, index: 1, owner: run, epoch };
@@ -240,6 +244,7 @@ async fn strange_requests_are_answered_and_harm_nothing() {
         "Release" release proto::ReleaseRequest { node_id: run, request, run: request, stream_id };
         "DropStream" drop_stream proto::DropStreamRequest { path, stream_id, request };
     };
+    let called: BTreeSet<&str> = called.into_iter().chain(["AppendEach"]).collect();
     assert_eq!(calls(), called, "a new call is made here too");
 
     let after =
@@ -250,7 +255,7 @@ async fn strange_requests_are_answered_and_harm_nothing() {
     opened.connector.close().await.unwrap();
 
     // What strange calls left in the logs can be opened.
-    let again = support::open(folder.path());
+    let again = open(folder.path());
     let after = again.cluster.stream("/after").await.unwrap();
     assert_eq!(read_ids(&after).await, (0..100).collect::<Vec<_>>());
     again.connector.close().await.unwrap();

@@ -1,9 +1,5 @@
 //! Staged blocks: those that rows are in stay, and those that nothing names go.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +8,8 @@ use bytes::Bytes;
 use laminar_client::{Commit, CompactOptions, NewStream};
 use laminar_node::{NoMachines, NodeConfig};
 use laminar_store::{BlockId, BlockStore, new_block_id};
-use support::{Opened, open, open_with, orders, read_ids, rows};
+
+use crate::support::{Opened, open, open_with, orders, read_ids, rows};
 
 /// A node that stages what has more than a kilobyte, and soon collects what nothing names.
 fn open_collecting(folder: &Path) -> Opened {

@@ -1,12 +1,9 @@
 //! Batches of a query: which run may begin one, and what becomes of those that may not.
 
-#![allow(clippy::unwrap_used)]
-
-mod runs;
-mod support;
-
 use laminar_client::{ErrorClass, Field};
-use runs::{Runs, holds_all};
+
+use crate::runs::{Runs, holds_all};
+use crate::support::rows;
 
 /// EPOCH-2, TXN-1: a driver that hung before its first task, while its successor committed that batch and went on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,7 +189,7 @@ async fn the_same_query_on_two_streams_is_two_queries() {
     // Writers' batches too, and the refusal says the name that the user gave.
     let writer = other.stream.writer("w", None).await.unwrap();
     let mut batch = writer.batch("q", 1).unwrap();
-    batch.append(&[support::rows(0..4)], None).await.unwrap();
+    batch.append(&[rows(0..4)], None).await.unwrap();
     let failure = batch.commit().await.unwrap_err();
     assert_eq!(failure.class, ErrorClass::Invalid, "{failure}");
     assert!(failure.message.starts_with("query q: batch 1 refused, batch 3"), "{failure}");

@@ -3,6 +3,7 @@
 
 mod compact;
 mod cuts;
+mod follow;
 mod rows;
 mod support;
 mod tasks;

@@ -1,15 +1,12 @@
 //! A node in this process, used through the client as users do.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use laminar_client::{ClientConfig, Cluster, ErrorClass};
 use laminar_node::{FolderConnector, NoMachines, NodeConfig, Role};
-use support::{open, orders, read_ids, rows};
+
+use crate::support::{open, orders, read_ids, rows};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_appended_is_there_after_a_restart() {

@@ -1,9 +1,5 @@
 //! Streams whose machine lets records go once a snapshot has what it needs of them.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +10,9 @@ use laminar_core::ids::PartitionId;
 use laminar_log::machine::{Applying, MachineError, PartitionStateMachine};
 use laminar_log::verdict::AcceptedRecord;
 use laminar_node::{ApplicationMachines, NodeConfig};
-use support::{open_with, orders, read_ids, rows};
 use tokio::time::Instant;
+
+use crate::support::{open_with, orders, read_ids, rows};
 
 /// Keeps how many records there were, and needs none of them.
 struct Counting(u64);
@@ -51,6 +48,10 @@ struct Machines;
 impl ApplicationMachines for Machines {
     fn make(&self, name: &str, _partition: PartitionId) -> Option<Box<dyn PartitionStateMachine>> {
         (name == "counting").then(|| Box::new(Counting(0)) as Box<dyn PartitionStateMachine>)
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec!["counting".to_owned()]
     }
 }
 
