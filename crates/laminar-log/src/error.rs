@@ -110,6 +110,18 @@ pub enum LogError {
         /// The first that is not, or can be redone.
         to: PartitionLogIndex,
     },
+    /// A partition's log lost records in a fault, and they are not stored again yet.
+    #[error(
+        "partition {partition}: its own log has records before {stored_end} and is being repaired, record {last} is its last; try again"
+    )]
+    NotStoredAgain {
+        /// The partition.
+        partition: PartitionId,
+        /// The first record that its log does not have.
+        stored_end: PartitionLogIndex,
+        /// The last record that it must have.
+        last: PartitionLogIndex,
+    },
     /// An entry that a newer release wrote.
     #[error("entry {entry}: a newer release wrote it; upgrade this replica")]
     EntryTooNew {
@@ -153,6 +165,7 @@ impl LogError {
             LogError::Snapshot(error) => error.kind(),
             LogError::BadVerdictState(_) | LogError::BadMachineState { .. } => ErrorKind::Corrupt,
             LogError::NotSyncedInTime { .. }
+            | LogError::NotStoredAgain { .. }
             | LogError::SnapshotOvertaken { .. }
             | LogError::SnapshotUnderWay => ErrorKind::Unavailable,
             LogError::Setting(_) => ErrorKind::Invalid,

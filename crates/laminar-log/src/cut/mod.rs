@@ -32,6 +32,8 @@ pub struct CutPart {
     pub begin: u64,
     /// Where the rows end at the index of the cut, if that is known.
     pub end: Option<u64>,
+    /// The last record that it has applied: none up to the index of the cut comes later.
+    pub last: PartitionLogIndex,
 }
 
 /// What a cut may hold.
@@ -62,7 +64,7 @@ pub struct Cut {
 ///
 /// # Errors
 ///
-/// Corrupt or unavailable, if a log cannot be read.
+/// Corrupt or unavailable, if a log cannot be read. Unavailable, if it lacks records that are stored again after a fault.
 pub fn cut(parts: &[CutPart], at: LogIndex, limits: CutLimits) -> Result<Cut, LogError> {
     let mut spans = Vec::with_capacity(parts.len());
     for part in parts {
@@ -141,7 +143,7 @@ impl<'a> Span<'a> {
         let (place, offset) = match part.end {
             // Nothing behind it was accepted up to `at`.
             Some(end) => (part.log.stored_end(), end),
-            None => part.log.end_at(at)?,
+            None => part.log.end_at(at, part.last)?,
         };
         let high = Edge { place, offset, entry: LogIndex(u64::MAX) };
         Ok(Self { log: &part.log, begin: part.begin, low: high, high, window: Window::Closed })

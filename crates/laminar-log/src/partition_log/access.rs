@@ -158,13 +158,19 @@ impl PartitionLogStore {
         self.inner.find_offset(self.inner.slot().log()?, offset)
     }
 
-    /// The first record of this time or later; none if all are older.
+    /// The first record of this time or later; none if all up to `last` are older.
     ///
     /// # Errors
     ///
-    /// As [`header`](Self::header).
-    pub fn find_time(&self, time_ms: u64) -> Result<Option<PartitionLogIndex>, LogError> {
-        self.inner.find_time(self.inner.slot().log()?, time_ms)
+    /// Unavailable, if the log lacks records up to `last`. As [`header`](Self::header).
+    pub fn find_time(
+        &self,
+        time_ms: u64,
+        last: PartitionLogIndex,
+    ) -> Result<Option<PartitionLogIndex>, LogError> {
+        let slot = self.inner.slot();
+        let log = self.through(&slot, last)?;
+        self.inner.find_time(log, time_ms)
     }
 
     /// The first record that was accepted from an entry after this one, or the place of the next record.
@@ -191,14 +197,18 @@ impl PartitionLogStore {
     }
 
     /// The first record behind an entry, or the place of the next record; and the offset of the first row behind the
-    /// entry. Only rows that are stored count.
+    /// entry. `last` is a record that the partition has; all up to the entry must be among those up to it.
     ///
     /// # Errors
     ///
-    /// As [`header`](Self::header).
-    pub fn end_at(&self, entry: LogIndex) -> Result<(PartitionLogIndex, u64), LogError> {
+    /// Unavailable, if the log lacks records up to `last`. As [`header`](Self::header).
+    pub fn end_at(
+        &self,
+        entry: LogIndex,
+        last: PartitionLogIndex,
+    ) -> Result<(PartitionLogIndex, u64), LogError> {
         let slot = self.inner.slot();
-        let log = slot.log()?;
+        let log = self.through(&slot, last)?;
         let found = self.inner.look_for(log, |point| point.raft_index <= entry.0)?;
         let (behind, indices) = (found.index, log.sequences());
         let offset = if let Some(header) = found.at {
@@ -212,6 +222,26 @@ impl PartitionLogStore {
             last.first_offset + rows(&last.record)
         };
         Ok((index(behind), offset))
+    }
+
+    /// Whether the log has records up to `last`.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable, if it lacks some. What closed the log, if it is closed.
+    pub fn check_through(&self, last: PartitionLogIndex) -> Result<(), LogError> {
+        self.through(&self.inner.slot(), last).map(drop)
+    }
+
+    /// The log, if it has records up to `last`. After a fault it may lack some until they are stored again, and whoever
+    /// takes that for the end of the partition would leave out rows that were acknowledged.
+    fn through<'a>(&self, slot: &'a Slot, last: PartitionLogIndex) -> Result<&'a Aof, LogError> {
+        let log = slot.log()?;
+        let stored_end = index(log.sequences().end);
+        if stored_end > last || last == PartitionLogIndex::NONE {
+            return Ok(log);
+        }
+        Err(LogError::NotStoredAgain { partition: self.inner.partition, stored_end, last })
     }
 
     /// The record that holds this row, or the first there is if that comes later; none if the log is empty.

@@ -114,8 +114,8 @@ impl Node {
             return Err(failure);
         };
         let client = ClientId(random::bits128());
-        self.wait_for(client, &[], 0, self.timeout(request.timeout_ms)).await?;
-        match self.machine()?.committed(batch) {
+        let reached = self.wait_for(client, &[], 0, self.timeout(request.timeout_ms)).await?;
+        match reached.machine.committed(batch) {
             Some(outcome) => Ok(answer(outcome, true)),
             None => Err(failure),
         }

@@ -37,16 +37,16 @@ impl Node {
         let at = match request.at_index {
             // Before the first entry there is nothing to wait for.
             Some(0) => LogIndex(0),
-            at => self.wait_for(client, &[], at.unwrap_or(0), timeout).await?,
+            at => self.wait_for(client, &[], at.unwrap_or(0), timeout).await?.index,
         };
         // Only now: whatever partition has a record up to there is in the metadata and in the log.
         let stream = self.stream_of(request.stream_id, named.partition_id)?;
         let starts = self.starts(&request, &stream)?;
-        let machine = self.machine()?;
+        let mut machine = self.machine()?;
         let (made, coming): (Vec<PartitionId>, Vec<PartitionId>) =
             starts.keys().partition(|id| machine.owner(**id).is_some());
         if at > LogIndex(0) {
-            self.wait_for(client, &made, at.0, timeout).await?;
+            machine = self.wait_for(client, &made, at.0, timeout).await?.machine;
         }
         let mut places = Vec::with_capacity(made.len());
         for id in made {
@@ -118,7 +118,8 @@ fn furthest(places: Vec<Place>, at: LogIndex, limits: CutLimits) -> Result<proto
         let start = first_readable(&place.log, status)
             .map_err(|error| of_log(&error).with("partition_id", place.id.0))?;
         let end = (status.last_global <= at).then_some(status.next_offset);
-        parts.push(CutPart { log: place.log.clone(), begin: place.from.max(start), end });
+        let (log, begin) = (place.log.clone(), place.from.max(start));
+        parts.push(CutPart { log, begin, end, last: status.applied });
         starts.push(start);
     }
     let found = cut(&parts, at, limits).map_err(|error| of_log(&error))?;

@@ -3,10 +3,9 @@
 use laminar_core::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId};
 use laminar_core::metadata::StreamMachine;
 use laminar_log::dispatcher::ClientId;
-use laminar_log::entry::{Change, Entry, PartitionRecord, Record, TrimTo};
+use laminar_log::entry::{Change, Entry, MachineKind, PartitionRecord, Record, TrimTo};
 use laminar_log::partition_log::PartitionLogStore;
-use laminar_log::verdict::Verdict;
-use laminar_log::{LogError, PartitionLogIndex, PartitionStatus};
+use laminar_log::{LogError, PartitionLogIndex, PartitionStatus, SegmentedStateMachine};
 use laminar_rpc::{ErrorClass, Failure, proto};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -36,27 +35,39 @@ impl Node {
         let (at, time_ms) = (request.at_index.map(LogIndex), request.time_ms);
         let mut partitions = Vec::with_capacity(ids.len());
         for id in ids {
-            let status = machine.status(id).ok_or_else(|| self.vanished(id))?;
-            let mut offsets = proto::PartitionOffsets {
-                partition_id: id.0,
-                start_offset: status.start_offset,
-                end_offset: status.next_offset,
-                time_offset: status.next_offset,
-            };
-            if let Some(log) = machine.partition_log(id) {
-                let (at, time) = (request.at_index.map(LogIndex), request.time_ms);
-                let found = tokio::task::spawn_blocking(move || find(&log, &status, at, time)).await;
-                let found = found
-                    .map_err(|_| Failure::internal("looking for offsets ended unexpectedly; report it"))?;
-                let (start, end, time) =
-                    found.map_err(|error| self.located(of_log(&error).with("partition_id", id.0)))?;
-                offsets.start_offset = start;
-                offsets.end_offset = end;
-                offsets.time_offset = time;
-            }
-            partitions.push(offsets);
+            partitions.push(self.offsets_of(&machine, id, at, time_ms).await?);
         }
         Ok(proto::OffsetsResponse { partitions })
+    }
+
+    async fn offsets_of(
+        &self,
+        machine: &SegmentedStateMachine,
+        id: PartitionId,
+        at: Option<LogIndex>,
+        time_ms: Option<u64>,
+    ) -> Result<proto::PartitionOffsets, Failure> {
+        let status = machine.status(id).ok_or_else(|| self.vanished(id))?;
+        let knows_start = status.machine == MachineKind::Log;
+        let knows_end = at.is_none_or(|at| status.last_global <= at);
+        if knows_start && knows_end && time_ms.is_none() {
+            let (start_offset, end_offset) = (status.start_offset, status.next_offset);
+            return Ok(proto::PartitionOffsets {
+                partition_id: id.0,
+                start_offset,
+                end_offset,
+                time_offset: end_offset,
+            });
+        }
+        // Only a log that has all of the partition can say where something is.
+        let status = self.readable(machine, id).await?;
+        let log = machine.partition_log(id).ok_or_else(|| self.vanished(id))?;
+        let found = tokio::task::spawn_blocking(move || find(&log, &status, at, time_ms)).await;
+        let found =
+            found.map_err(|_| Failure::internal("looking for offsets ended unexpectedly; report it"))?;
+        let (start_offset, end_offset, time_offset) =
+            found.map_err(|error| self.located(of_log(&error).with("partition_id", id.0)))?;
+        Ok(proto::PartitionOffsets { partition_id: id.0, start_offset, end_offset, time_offset })
     }
 
     pub(crate) async fn barrier(
@@ -68,18 +79,18 @@ impl Node {
             self.stream_of(request.stream_id, id.0)?;
         }
         let client = ClientId(xxh3_128(request.client_id.as_bytes()));
-        let index =
-            self.wait_for(client, &ids, request.global_index, self.timeout(request.timeout_ms)).await?;
-        Ok(proto::BarrierResponse { global_index: index.0 })
+        let timeout = self.timeout(request.timeout_ms);
+        let reached = self.wait_for(client, &ids, request.global_index, timeout).await?;
+        Ok(proto::BarrierResponse { global_index: reached.index.0 })
     }
 
     pub(crate) async fn get(&self, request: proto::GetRequest) -> Result<proto::GetResponse, Failure> {
         let partition = self.keyed(request.stream_id, request.partition_id)?;
         let client = ClientId(random::bits128());
-        let index = self.wait_for(client, &[partition], 0, self.timeout(request.timeout_ms)).await?;
-        let value = self.machine()?.with_machine(partition, |machine| machine.get(&request.key)).await;
+        let reached = self.wait_for(client, &[partition], 0, self.timeout(request.timeout_ms)).await?;
+        let value = reached.machine.with_machine(partition, |machine| machine.get(&request.key)).await;
         let value = value.ok_or_else(|| self.vanished(partition))?;
-        Ok(proto::GetResponse { value, global_index: index.0 })
+        Ok(proto::GetResponse { value, global_index: reached.index.0 })
     }
 
     pub(crate) async fn scan(
@@ -88,8 +99,8 @@ impl Node {
     ) -> Result<Vec<proto::ScanResponse>, Failure> {
         let partition = self.keyed(request.stream_id, request.partition_id)?;
         let client = ClientId(random::bits128());
-        self.wait_for(client, &[partition], 0, self.timeout(request.timeout_ms)).await?;
-        let pairs = self.machine()?.with_machine(partition, |machine| machine.scan()).await;
+        let reached = self.wait_for(client, &[partition], 0, self.timeout(request.timeout_ms)).await?;
+        let pairs = reached.machine.with_machine(partition, |machine| machine.scan()).await;
         let pairs = pairs.ok_or_else(|| self.vanished(partition))?;
         let mut pieces = Vec::new();
         let (mut piece, mut bytes) = (proto::ScanResponse::default(), 0);
@@ -213,12 +224,12 @@ fn find(
 ) -> Result<(u64, u64, u64), LogError> {
     let start = first_readable(log, status)?;
     let end = match at {
-        Some(at) if status.last_global > at => log.end_at(at)?.1,
+        Some(at) if status.last_global > at => log.end_at(at, status.applied)?.1,
         _ => status.next_offset,
     };
     let mut time_offset = end;
     if let Some(time_ms) = time_ms
-        && let Some(found) = log.find_time(time_ms)?
+        && let Some(found) = log.find_time(time_ms, status.applied)?
     {
         time_offset = log.header(found)?.first_offset.max(start).min(end);
     }

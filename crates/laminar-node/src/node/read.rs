@@ -140,28 +140,34 @@ impl Node {
     }
 
     /// Waits until partitions have applied everything up to a global index; 0 is all that was acknowledged until now.
-    /// Returns the index.
     pub(crate) async fn wait_for(
         &self,
         client: ClientId,
         partitions: &[PartitionId],
         index: u64,
         timeout: Duration,
-    ) -> Result<LogIndex, Failure> {
+    ) -> Result<Reached, Failure> {
         let machine = self.machine()?;
         let index = match index {
             0 => match self.inner.data.read_index().await {
                 Ok(index) => index,
                 // While its storage is mended the only voter cannot say that it leads; but nobody else can have
-                // acknowledged anything, and it acknowledges only what it has applied.
-                Err(ReadIndexError::NotServing(NotServing::Rebuilding)) => machine.decided_index(),
+                // acknowledged anything, and it acknowledges only what it has decided.
+                Err(ReadIndexError::NotServing(NotServing::Rebuilding)) => self.inner.data.decided_index(),
                 Err(error) => return Err(of_read_index(&error)),
             },
             given => LogIndex(given),
         };
         self.barrier_unless_paused(&machine, client, partitions, index, timeout).await?;
-        Ok(index)
+        Ok(Reached { index, machine })
     }
+}
+
+/// An index that partitions have applied.
+pub(crate) struct Reached {
+    pub(crate) index: LogIndex,
+    /// The machine that has: after a fault another may take its place, which has not got there again.
+    pub(crate) machine: SegmentedStateMachine,
 }
 
 /// What is to be read of a partition.
@@ -273,6 +279,7 @@ pub(super) fn first_readable(log: &PartitionLogStore, status: &PartitionStatus) 
     if status.machine == MachineKind::Log || status.start_offset == status.next_offset {
         return Ok(status.start_offset);
     }
+    log.check_through(status.applied)?;
     let first = log.header_at(status.start_offset)?.map_or(status.next_offset, |header| header.first_offset);
     Ok(status.start_offset.max(first))
 }

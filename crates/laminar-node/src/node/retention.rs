@@ -96,7 +96,8 @@ fn keep_from(
 ) -> Result<u64, LogError> {
     let mut from = status.start_offset;
     if let Some(age_ms) = retention.age_ms {
-        from = from.max(match log.find_time(now_ms.saturating_sub(age_ms))? {
+        // A log that is being repaired may lack the young ones.
+        from = from.max(match log.find_time(now_ms.saturating_sub(age_ms), status.highest)? {
             Some(young) => log.header(young)?.first_offset,
             None => status.next_offset,
         });

@@ -13,7 +13,7 @@ use laminar_log::dispatcher::ClientId;
 use laminar_log::entry::{Append, BlockId, Change, Entry, Payload, Record};
 use laminar_log::partition_log::PartitionLogStore;
 use laminar_log::verdict::Verdict;
-use laminar_log::{LogError, SegmentedStateMachine};
+use laminar_log::{LogError, PartitionLogIndex, SegmentedStateMachine};
 use laminar_rpc::Failure;
 
 use super::Node;
@@ -99,18 +99,19 @@ fn take_out_named(
     // One that was destroyed meanwhile names nothing.
     let Some(status) = machine.status(partition) else { return Ok(()) };
     // A log that could not be opened, or lacks what was applied, would be taken to name nothing.
-    let whole = status.stored_end > status.applied && !status.repairing;
+    let whole = status.stored_end > status.highest && !status.repairing;
     let Some(log) = machine.partition_log(partition).filter(|_| whole) else {
         return Err(Failure::unavailable(format!(
             "partition {partition}: its own log is not whole, so the blocks that it names are not known; none is deleted until \
              it is repaired"
         )));
     };
-    take_out_named_by(&log, blocks).map_err(|error| of_log(&error))
+    take_out_named_by(&log, status.highest, blocks).map_err(|error| of_log(&error))
 }
 
 fn take_out_named_by(
     log: &PartitionLogStore,
+    last: PartitionLogIndex,
     blocks: &mut BTreeMap<BlockId, String>,
 ) -> Result<(), LogError> {
     // Nothing that is read goes away meanwhile.
@@ -120,6 +121,11 @@ fn take_out_named_by(
         if let Change::Append(Append { payload: Payload::Pointer(pointer), .. }) = &record.record.change {
             blocks.remove(&pointer.block);
         }
+    }
+    // A log that has failed meanwhile ends early.
+    let read_end = reader.index();
+    if read_end <= last && last != PartitionLogIndex::NONE {
+        return Err(LogError::NotStoredAgain { partition: log.partition(), stored_end: read_end, last });
     }
     Ok(())
 }

@@ -26,10 +26,11 @@ mod view;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use futures_util::FutureExt;
-use laminar_core::ids::NodeId;
+use laminar_core::ids::{LogIndex, NodeId};
 use laminar_log::dispatcher::PartitionDispatcher;
 use laminar_log::metrics::record_fsync;
 use laminar_log::{LogError, Runtime, SegmentedStateMachine};
@@ -43,8 +44,8 @@ use openraft::{AsyncRuntime, Config, RaftNetworkFactory};
 pub use self::config::{ReplicaConfig, ReplicaParts, WallClock};
 pub(crate) use self::error::leads;
 pub use self::error::{NotServing, ProposeError, ReplicaError, RpcRefusal, UnknownReason};
-pub use self::read::ReadIndexError;
 pub use self::propose::Decided;
+pub use self::read::ReadIndexError;
 pub use self::view::{ReplicaPhase, ReplicaStatus};
 
 use self::figures::Figures;
@@ -73,6 +74,8 @@ struct Inner<R: AsyncRuntime> {
     dispatcher: Arc<PartitionDispatcher>,
     source: LogSource,
     machine: RwLock<Option<SegmentedStateMachine>>,
+    /// How far machines before this one had decided.
+    decided_before: AtomicU64,
     phase: Mutex<Phase<R>>,
     /// Held while lives change: starting again and shutting down do not cross.
     gate: MutexOf<DataConfig<R>, ()>,
@@ -126,6 +129,7 @@ impl<R: AsyncRuntime> DataReplica<R> {
             dispatcher: Arc::new(dispatcher),
             source: LogSource::default(),
             machine: RwLock::new(None),
+            decided_before: AtomicU64::new(0),
             phase: Mutex::new(Phase::Rebuilding),
             gate: DataConfig::<R>::mutex(()),
             proposals,
@@ -173,6 +177,15 @@ impl<R: AsyncRuntime> DataReplica<R> {
     /// opened anew.
     pub fn machine(&self) -> SegmentedStateMachine {
         self.inner.machine()
+    }
+
+    /// The last entry that this replica has decided, also if it had to open its partitions again since and they are not
+    /// there yet. A sole voter has acknowledged nothing above it.
+    pub fn decided_index(&self) -> LogIndex {
+        let machine = self.inner.machine.read().unwrap_or_else(PoisonError::into_inner);
+        let now = machine.as_ref().map_or(LogIndex::NONE, SegmentedStateMachine::decided_index);
+        // ORDER: see `set_machine`.
+        now.max(LogIndex(self.inner.decided_before.load(Ordering::Relaxed)))
     }
 
     /// The partitions, to serve reads from: only once everything is there that was committed before the replica was
@@ -282,7 +295,13 @@ impl<R: AsyncRuntime> Inner<R> {
     }
 
     fn set_machine(&self, machine: SegmentedStateMachine) {
-        *self.machine.write().unwrap_or_else(PoisonError::into_inner) = Some(machine);
+        let mut place = self.machine.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = place.as_ref() {
+            let decided = before.decided_index().0;
+            // ORDER: the lock of the machine orders it with whoever looks at both.
+            self.decided_before.fetch_max(decided, Ordering::Relaxed);
+        }
+        *place = Some(machine);
     }
 
     fn count(&self, change: impl FnOnce(&mut Counts)) {
