@@ -61,8 +61,12 @@ class Soak:
             checkpoint=str(self._folder / "checkpoint"),
         )
 
+    def cluster(self) -> laminar.Cluster:
+        """A client that starts the node again if it was killed, to stay until a driver has ended and rows are compared."""
+        return laminar.open(Path(self._endpoint), detached=True, client_timeout=60.0)
+
     def rows(self) -> int:
-        with laminar.open(Path(self._endpoint), detached=True) as db:
+        with self.cluster() as db:
             return sum(end for _, end in db.stream(STREAM).offsets().values())
 
     def wait_for_some_rows(self, batches: int) -> None:
@@ -92,7 +96,7 @@ class Soak:
         with self.driver() as driver:
             driver.started()
             self.wait_for_some_rows(self._chance.randrange(3))
-            with laminar.open(Path(self._endpoint), detached=True) as db:
+            with self.cluster() as db:
                 pid = db.status(partitions=False).node.pid
             os.kill(pid, signal.SIGKILL)
             self.rows()  # opens the folder again
