@@ -1,7 +1,8 @@
 //! Faults on purpose, over another file system: a disk that is full, that fails or tears writes, that fails syncs.
 //!
 //! What to do stands in a small text file, so that whoever torments a running process from outside can change it; while
-//! the file is not there nothing happens. `laminar chaos` uses it.
+//! the file is not there nothing happens. `laminar chaos` uses it. `torn` has every file torn, `torn partitions` only those
+//! below a folder of that name.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,16 +30,31 @@ pub enum DiskFault {
     Syncs,
 }
 
-impl DiskFault {
-    /// The fault that a control file asks for; none if it cannot be understood.
+/// A fault, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Wanted {
+    fault: DiskFault,
+    /// The name of a folder; everywhere if none.
+    below: Option<String>,
+}
+
+impl Wanted {
+    /// What a control file asks for; nothing if it cannot be understood.
     fn of_text(text: &str) -> Self {
-        match text.trim() {
-            "full" => DiskFault::Full,
-            "writes" => DiskFault::Writes,
-            "torn" => DiskFault::Torn,
-            "syncs" => DiskFault::Syncs,
+        let mut words = text.split_whitespace();
+        let fault = match words.next() {
+            Some("full") => DiskFault::Full,
+            Some("writes") => DiskFault::Writes,
+            Some("torn") => DiskFault::Torn,
+            Some("syncs") => DiskFault::Syncs,
             _ => DiskFault::None,
-        }
+        };
+        Wanted { fault, below: words.next().map(str::to_owned) }
+    }
+
+    fn at(&self, path: &Path) -> DiskFault {
+        let is_below = |name: &String| path.components().any(|part| part.as_os_str() == name.as_str());
+        if self.below.as_ref().is_none_or(is_below) { self.fault } else { DiskFault::None }
     }
 }
 
@@ -53,28 +69,28 @@ pub struct FaultyFileSystem {
 struct Control {
     path: PathBuf,
     clock: Arc<dyn FileSystem>,
-    seen: Mutex<(Option<Duration>, DiskFault)>,
+    seen: Mutex<(Option<Duration>, Wanted)>,
 }
 
 impl Control {
-    fn fault(&self) -> DiskFault {
+    /// What goes wrong with a file or folder.
+    fn fault(&self, at: &Path) -> DiskFault {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         if seen.0.is_none_or(|at| now.saturating_sub(at) >= LOOK_INTERVAL) {
-            let fault =
-                std::fs::read_to_string(&self.path).map_or(DiskFault::None, |text| DiskFault::of_text(&text));
-            *seen = (Some(now), fault);
+            let text = std::fs::read_to_string(&self.path);
+            *seen = (Some(now), text.map_or_else(|_| Wanted::default(), |text| Wanted::of_text(&text)));
         }
-        seen.1
+        seen.1.at(at)
     }
 
     /// Whether something may be made or made longer.
-    fn room(&self) -> io::Result<()> {
-        if self.fault() == DiskFault::Full { Err(full()) } else { Ok(()) }
+    fn room(&self, at: &Path) -> io::Result<()> {
+        if self.fault(at) == DiskFault::Full { Err(full()) } else { Ok(()) }
     }
 
-    fn sync(&self) -> io::Result<()> {
-        if self.fault() == DiskFault::Syncs { Err(failed("sync")) } else { Ok(()) }
+    fn sync(&self, at: &Path) -> io::Result<()> {
+        if self.fault(at) == DiskFault::Syncs { Err(failed("sync")) } else { Ok(()) }
     }
 }
 
@@ -93,19 +109,19 @@ impl FaultyFileSystem {
         Self { inner, control: Arc::new(Control { path: control, clock, seen: Mutex::default() }) }
     }
 
-    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(FaultyFile { inner: file, control: Arc::clone(&self.control) })
+    fn wrap(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(FaultyFile { inner: file, path: path.to_owned(), control: Arc::clone(&self.control) })
     }
 }
 
 impl FileSystem for FaultyFileSystem {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.control.room()?;
+        self.control.room(dir)?;
         self.inner.create_dir(dir)
     }
 
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        self.control.room()?;
+        self.control.room(dir)?;
         self.inner.make_dir(dir)
     }
 
@@ -114,12 +130,12 @@ impl FileSystem for FaultyFileSystem {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.control.room()?;
-        Ok(self.wrap(self.inner.create(path)?))
+        self.control.room(path)?;
+        Ok(self.wrap(path, self.inner.create(path)?))
     }
 
     fn open(&self, path: &Path, writable: bool) -> io::Result<Arc<dyn File>> {
-        Ok(self.wrap(self.inner.open(path, writable)?))
+        Ok(self.wrap(path, self.inner.open(path, writable)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -135,7 +151,7 @@ impl FileSystem for FaultyFileSystem {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.control.sync()?;
+        self.control.sync(dir)?;
         self.inner.sync_dir(dir)
     }
 
@@ -144,7 +160,7 @@ impl FileSystem for FaultyFileSystem {
     }
 
     fn sync_device(&self, device: u64) -> io::Result<()> {
-        self.control.sync()?;
+        self.control.sync(Path::new(""))?;
         self.inner.sync_device(device)
     }
 
@@ -160,6 +176,7 @@ impl FileSystem for FaultyFileSystem {
 #[derive(Debug)]
 struct FaultyFile {
     inner: Arc<dyn File>,
+    path: PathBuf,
     control: Arc<Control>,
 }
 
@@ -173,7 +190,7 @@ impl File for FaultyFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        match self.control.fault() {
+        match self.control.fault(&self.path) {
             DiskFault::Full => Err(full()),
             DiskFault::Writes => Err(failed("write")),
             DiskFault::Torn => {
@@ -185,7 +202,7 @@ impl File for FaultyFile {
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {
-        self.control.room()?;
+        self.control.room(&self.path)?;
         self.inner.allocate(length)
     }
 
@@ -194,7 +211,7 @@ impl File for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.control.sync()?;
+        self.control.sync(&self.path)?;
         self.inner.sync()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use laminar_aof::fs::RealFileSystem;
 use laminar_aof::{Committer, CommitterConfig};
-use laminar_client::ErrorClass;
+use laminar_client::{ErrorClass, Failure, ReadOptions, StreamHandle};
 use laminar_core::ids::{NodeId, OwnerEpoch, PartitionId, RequestId};
 use laminar_core::metadata::{MetadataChange, MetadataLogEntry};
 use laminar_node::{NoMachines, NodeConfig};
@@ -128,4 +128,58 @@ async fn appends_go_on_when_a_full_disk_has_room_again() {
         assert_eq!(known(ids), (0..acknowledged).chain(after).collect::<Vec<_>>(), "{fault}");
         again.connector.close().await.unwrap();
     }
+}
+
+/// LOG-3: the partition's own log lost rows in a fault and has them again only after its repair. Until then nothing takes
+/// its end for the partition's: offsets, cuts and reads at an index tell all acknowledged rows, or that they cannot now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_being_repaired_is_not_taken_for_the_whole_partition() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("faults");
+    let config = NodeConfig { disk_faults: Some(control.clone()), ..NodeConfig::default() };
+    let opened = open_with(&folder.path().join("node"), config, Arc::new(NoMachines));
+    let stream = opened.cluster.create_stream(orders(1)).await.unwrap();
+    let short = stream.with_timeout(Duration::from_millis(300));
+    // Where the partition ended with each append that was acknowledged, by global index.
+    let mut ends: Vec<(u64, u64)> = Vec::new();
+    let failure = loop {
+        let next = ends.last().map_or(0, |(_, end)| *end as i64);
+        match short.append(&[rows(next..next + 10)]).await {
+            Ok(appended) => ends.push((appended.global_index, next as u64 + 10)),
+            Err(failure) => break failure,
+        }
+        if ends.len() == 10 {
+            // The Raft log goes on.
+            std::fs::write(&control, "writes partitions").unwrap();
+        }
+        assert!(ends.len() < 100_000, "the partition's log does not fail");
+    };
+    assert!(failure.class.is_retryable() && !failure.outcome_unknown, "{failure}");
+    let [.., (at, end), _] = ends[..] else { unreachable!("there are more than ten") };
+    let last = ends.last().unwrap().1;
+    let right = |told: Result<u64, Failure>, expected: u64| match told {
+        Ok(told) => assert_eq!(told, expected),
+        Err(failure) => assert_eq!(failure.class, ErrorClass::Unavailable, "{failure}"),
+    };
+    // The repair tries again and again: at moments the log has everything, until the disk fails it.
+    for _ in 0..20 {
+        right(short.offsets_at(at).await.map(|told| told[&0].end), end);
+        right(short.offsets_at_time(u64::MAX).await.map(|told| told[&0]), last);
+        right(read_at(&short, at).await, end);
+    }
+
+    std::fs::remove_file(&control).unwrap();
+    assert_eq!(stream.offsets_at(at).await.unwrap()[&0].end, end);
+    assert_eq!(read_at(&stream, at).await.unwrap(), end);
+    opened.connector.close().await.unwrap();
+}
+
+/// How many rows a read at an index has.
+async fn read_at(stream: &StreamHandle, at: u64) -> Result<u64, Failure> {
+    let mut reader = stream.read(ReadOptions { at: Some(at), ..ReadOptions::default() }).await?;
+    let mut rows = 0;
+    while let Some(batch) = reader.next().await? {
+        rows += batch.num_rows() as u64;
+    }
+    Ok(rows)
 }
