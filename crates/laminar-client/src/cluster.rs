@@ -205,8 +205,8 @@ impl Cluster {
             limits: alteration.limits,
             request: Some(chance::request_id()?),
         };
-        ask!(self, limit, Repeat::Safe, alter_stream(message)).map_err(|failure| info.name(failure))?;
-        stream.refresh_within(limit).await.map(drop)
+        let described = ask!(self, limit, Repeat::Safe, alter_stream(message));
+        stream.learn(described.map_err(|failure| info.name(failure))?).map(drop)
     }
 
     /// What the node does; with partitions, of one stream or of all.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use laminar_rpc::proto::{
-    BarrierRequest, DescribeStreamRequest, GetRequest, OffsetsRequest, PartitionOffsets, TrimRequest,
+    BarrierRequest, DescribeStreamRequest, GetRequest, OffsetsRequest, PartitionOffsets, StreamDescription,
+    TrimRequest,
 };
 use laminar_rpc::{ErrorClass, Failure};
 
@@ -109,7 +110,13 @@ impl StreamHandle {
             let message = DescribeStreamRequest { path: path.clone() };
             async move { live.transport.describe_stream(message, limit.deadline).await }
         });
-        let info = StreamInfo::new(described.await.map_err(|failure| known.name(failure))?)?;
+        self.learn(described.await.map_err(|failure| known.name(failure))?)
+    }
+
+    /// Goes on with what the node says of the stream.
+    pub(crate) fn learn(&self, described: StreamDescription) -> Result<Arc<StreamInfo>, Failure> {
+        let (known, info) = (self.info(), StreamInfo::new(described)?);
+        let path = &known.path;
         if info.stream_id != known.stream_id {
             let message = format!(
                 "stream {path}: it was dropped and created again since this handle was made; open it anew"

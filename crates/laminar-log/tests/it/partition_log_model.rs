@@ -335,7 +335,10 @@ impl Run {
         assert!(store.synced_end() <= store.stored_end());
         assert_eq!(read_all(store).unwrap(), self.now);
         let Some(record) = self.now.get(self.now.start + self.now.records.len() as u64 * 2 / 3) else {
-            assert_eq!((store.find_offset(0).unwrap(), store.find_time(0, PartitionLogIndex::NONE).unwrap()), (None, None));
+            assert_eq!(
+                (store.find_offset(0).unwrap(), store.find_time(0, PartitionLogIndex::NONE).unwrap()),
+                (None, None)
+            );
             return;
         };
         assert_eq!(&store.record(record.index).unwrap(), record);

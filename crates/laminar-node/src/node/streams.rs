@@ -85,7 +85,9 @@ impl Node {
         let stream = self.stream_at(path)?;
         let ids: Vec<PartitionId> = stream.partition_ids.iter().flat_map(|range| range.iter()).collect();
         self.carry(&ids).await?;
-        self.describe_stream(path).await
+        // What this node has changed it has applied: nothing is to be waited for.
+        let stream = self.stream_at(path)?;
+        Ok(self.inner.metadata.read_local(|metadata| description(metadata, &stream, true)))
     }
 
     pub(crate) async fn drop_stream(
