@@ -11,6 +11,7 @@ use laminar_rpc::{ErrorClass, Failure};
 use crate::description::StreamInfo;
 use crate::retry::{Attempts, Next, Repeat};
 use crate::session::{Limit, Live};
+use crate::stored;
 use crate::stream::StreamHandle;
 
 /// Some records of one partition.
@@ -231,20 +232,10 @@ impl Cursor {
 
     /// Rows that are not there were trimmed before they were read, if the partition begins behind them now.
     async fn gap_or_corrupt(&mut self, record: &StoredRows, what: &str) -> Failure {
-        let (ordinal, next) = (self.ordinal, self.left.start);
-        let told = self.stream.ask_offsets(Some(&[ordinal]), None, None, self.stream.limit()).await;
-        let start = told.ok().and_then(|told| Some(told.get(&ordinal)?.start_offset));
-        match start.filter(|start| *start > next && *start >= record.first_offset) {
-            Some(start) => {
-                let path = &self.info.path;
-                let message = format!(
-                    "partition {ordinal} of {path}: rows from offset {next} on were trimmed before they were read; read on from \
-                     {start}"
-                );
-                Failure::invalid(message).with("start_offset", start)
-            }
-            None => self.corrupt(record, what),
-        }
+        // Whatever is not there lies before this record.
+        let missing = self.left.start..record.first_offset.max(self.left.start + 1);
+        let corrupt = self.corrupt(record, what);
+        stored::gone_or(&self.stream, &self.info, self.ordinal, missing, corrupt).await
     }
 
     fn corrupt(&self, record: &StoredRows, what: &str) -> Failure {

@@ -1,5 +1,7 @@
 //! The rows of a record as it is stored: in the record, or in a block.
 
+use std::ops::Range;
+
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use laminar_rpc::proto::{StoredRows, stored_rows};
@@ -16,6 +18,33 @@ pub(crate) fn corrupt(info: &StreamInfo, ordinal: u32, record: &StoredRows, what
     Failure::new(ErrorClass::Corruption, message)
 }
 
+/// Why rows that were about to be read are not there: they were trimmed, or their stream was dropped, since. If they must be
+/// there, it is what they failed with.
+pub(crate) async fn gone_or(
+    stream: &StreamHandle,
+    info: &StreamInfo,
+    ordinal: u32,
+    rows: Range<u64>,
+    failure: Failure,
+) -> Failure {
+    let told = match stream.ask_offsets(Some(&[ordinal]), None, None, stream.limit()).await {
+        Ok(told) => told,
+        Err(dropped) if dropped.class == ErrorClass::UnknownPartition => return dropped,
+        Err(_) => return failure,
+    };
+    match told.get(&ordinal).map(|told| told.start_offset).filter(|start| *start >= rows.end) {
+        Some(start) => {
+            let (path, next) = (&info.path, rows.start);
+            let message = format!(
+                "partition {ordinal} of {path}: rows from offset {next} on were trimmed before they were read; read on from \
+                 {start}"
+            );
+            Failure::invalid(message).with("start_offset", start)
+        }
+        None => failure,
+    }
+}
+
 /// The encoded rows of a record.
 pub(crate) async fn payload(
     stream: &StreamHandle,
@@ -28,7 +57,14 @@ pub(crate) async fn payload(
         Some(stored_rows::Payload::Pointer(pointer)) => {
             let session = stream.session();
             let live = session.live(stream.limit()).await?;
-            staging::fetch(&session.stores(), &live.hello.store_path, pointer).await
+            match staging::fetch(&session.stores(), &live.hello.store_path, pointer).await {
+                // A block goes once nothing names it: then the record is gone too.
+                Err(failure) if failure.class == ErrorClass::Corruption => {
+                    let end = record.first_offset.saturating_add(u64::from(record.rows));
+                    Err(gone_or(stream, info, ordinal, record.first_offset..end, failure).await)
+                }
+                fetched => fetched,
+            }
         }
         None => Err(corrupt(info, ordinal, record, "came without its rows")),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use laminar_client::{Commit, CompactOptions, NewStream};
+use laminar_client::{Commit, CompactOptions, ErrorClass, NewStream, ReadOptions};
 use laminar_node::{NoMachines, NodeConfig};
 use laminar_store::{BlockId, BlockStore, new_block_id};
 
@@ -101,6 +101,42 @@ async fn blocks_of_compacted_rows_go_once_a_snapshot_has_their_values() {
     }
     assert_eq!(keys, 5_000);
     opened.connector.close().await.unwrap();
+}
+
+/// Rows that go while they are read are told as that, and not as damage, also if their blocks are gone by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_go_under_a_reader_are_told_as_trimmed_or_dropped() {
+    for drops in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open_collecting(folder.path());
+        let stream = opened.cluster.create_stream(orders(1)).await.unwrap();
+        for begin in [0, 5_000] {
+            stream.append(&[rows(begin..begin + 5_000)]).await.unwrap();
+        }
+        let options = ReadOptions { batch_rows: Some(5_000), ..ReadOptions::default() };
+        let mut reader = stream.read(options).await.unwrap();
+        assert_eq!(reader.next().await.unwrap().unwrap().num_rows(), 5_000);
+
+        if drops {
+            opened.cluster.drop_stream("/shop/orders").await.unwrap();
+        } else {
+            // The last record stays in the log, whatever is trimmed.
+            stream.trim(0, 10_000).await.unwrap();
+            stream.append(&[rows(10_000..10_001)]).await.unwrap();
+            stream.trim(0, 10_001).await.unwrap();
+        }
+        let store = BlockStore::open_local(folder.path().join("objects")).await.unwrap();
+        let until = tokio::time::Instant::now() + Duration::from_secs(30);
+        while !paths(&store).await.is_empty() {
+            assert!(tokio::time::Instant::now() < until, "the blocks are still there");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let failure = reader.next().await.unwrap_err();
+        let class = if drops { ErrorClass::UnknownPartition } else { ErrorClass::Invalid };
+        assert_eq!(failure.class, class, "{failure}");
+        assert_eq!(failure.number("start_offset"), (!drops).then_some(10_001), "{failure}");
+        opened.connector.close().await.unwrap();
+    }
 }
 
 async fn paths(store: &BlockStore) -> Vec<String> {
