@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from nodes import wait_until
 
 import laminar
-from laminar import Retention, UnavailableError
+from laminar import InvalidError, Retention, UnavailableError
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 #: Small enough that every append of the tests is staged.
@@ -95,3 +96,35 @@ def test_bytes_that_are_kept_count_staged_rows(tmp_path: Path) -> None:
         stream.alter(retention=Retention(bytes=1))
         wait_until("all but the newest are gone", lambda: stream.offsets()[0][0] == 9 * ROWS)
         assert stream.read().read_all().num_rows == ROWS
+
+
+def test_retention_bounds_the_log_of_all_partitions_too(tmp_path: Path) -> None:
+    # 160 MB in entries of nearly a megabyte: far too few for a snapshot that counts entries.
+    folder, longest, row = tmp_path / "data", 0, b"x" * 1000
+    with laminar.open(folder, snapshot_bytes=4 << 20, retention_interval=0.05) as db:
+        stream = db.create_stream("/numbers", retention=Retention(bytes=4 << 20))
+        for _ in range(200):
+            stream.append_bytes(0, [row] * 800)
+            longest = max(longest, _bytes_in(folder / "data" / "raft"))
+        assert longest < 40 << 20
+        wait_until("the log is short", lambda: _bytes_in(folder / "data" / "raft") < 12 << 20)
+        wait_until("the partition's own log is short", lambda: _bytes_in(folder / "data" / "partitions") < 40 << 20)
+        begin, end = stream.offsets()[0]
+        assert (begin > 0, end) == (True, 200 * 800)
+    with laminar.open(folder) as db:
+        assert db.stream("/numbers").read().read_all().num_rows == end - db.stream("/numbers").offsets()[0][0]
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        # It may go while it is looked at.
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+@pytest.mark.parametrize("given", [0, 65_535, (1 << 40) + 1])
+def test_bytes_between_snapshots_have_a_range(tmp_path: Path, given: int) -> None:
+    with pytest.raises(InvalidError, match="snapshot_bytes"):
+        laminar.open(tmp_path / "data", snapshot_bytes=given)

@@ -20,8 +20,13 @@ pub struct RaftSettings {
     pub payload_entries_max: u64,
     /// Entries after which a snapshot is made.
     pub snapshot_entries: u64,
+    /// Bytes of the log after which a snapshot is made, however few entries they are (`raft.snapshot_bytes`). A segment of
+    /// the log is never longer than a quarter of it, because segments go whole.
+    pub snapshot_bytes: u64,
     /// Entries before the snapshot that are kept, for followers that lag a little.
     pub kept_entries: u64,
+    /// The most bytes of these entries; never more than a quarter of `snapshot_bytes` (`raft.kept_bytes`).
+    pub kept_bytes: u64,
 }
 
 impl Default for RaftSettings {
@@ -33,7 +38,9 @@ impl Default for RaftSettings {
             heartbeat_interval: Duration::from_millis(50),
             payload_entries_max: 100,
             snapshot_entries: 10_000,
+            snapshot_bytes: 256 << 20,
             kept_entries: 1000,
+            kept_bytes: 64 << 20,
         }
     }
 }

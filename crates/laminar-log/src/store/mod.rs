@@ -2,8 +2,8 @@
 //!
 //! The files are a log of *operations* and are never cut at the back (`format.rs`). When Raft takes entries back, that
 //! is one more record, so it is ordered with the entries that replace them and cannot endanger the vote. Opening
-//! replays the operations (`open.rs`). In memory are the places of the entries (`index.rs`), the newest entries
-//! (`tail.rs`), and the state.
+//! replays the operations (`open.rs`). In memory are the places of the entries (`index.rs`), their sizes (`sizes.rs`), the
+//! newest entries (`tail.rs`), and the state.
 //!
 //! ```text
 //!  files   entry 1 | entry 2 | vote | entry 3 | truncate after 1 | entry 2' | entry 3' | state, purged 1 | ...
@@ -19,6 +19,7 @@ mod format;
 mod index;
 mod open;
 mod read;
+mod sizes;
 mod tail;
 mod types;
 mod write;
@@ -31,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use laminar_aof::{Aof, AofError, Committer, SegmentInfo, Ticket};
 
 use self::index::Index;
+use self::sizes::Sizes;
 use self::tail::Tail;
 pub use self::types::{EntryPayload, LogEntry, SegmentedLogConfig, StoreOpened, StoreState};
 use crate::error::LogError;
@@ -57,6 +59,7 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     index: Index,
+    sizes: Sizes,
     tail: Tail,
     vote: Option<Vote>,
     committed: Option<LogId>,
@@ -83,6 +86,7 @@ impl State {
     fn new(config: &SegmentedLogConfig) -> Self {
         Self {
             index: Index::default(),
+            sizes: Sizes::default(),
             tail: Tail::new(config.cache_bytes_max),
             vote: None,
             committed: None,
@@ -96,15 +100,24 @@ impl State {
         self.index.last().or(self.purged)
     }
 
+    /// Takes an entry that has this place in the files.
+    fn push(&mut self, entry: LogEntry, sequence: u64) {
+        self.index.push(entry.id, sequence);
+        self.sizes.push(entry.id.index.0, entry.payload_bytes());
+        self.tail.push(entry);
+    }
+
     fn truncate(&mut self, after: Option<u64>) {
         let from = after.map_or(0, |index| index.saturating_add(1));
         self.index.truncate(from);
+        self.sizes.truncate(from);
         self.tail.truncate(from);
     }
 
     fn purge(&mut self, through: LogId) {
         let before = through.index.0.saturating_add(1);
         self.index.purge(before);
+        self.sizes.purge(before);
         self.tail.purge(before);
         self.purged = Some(through);
     }
@@ -234,6 +247,17 @@ impl SegmentedLogStore {
     /// The place of an entry, with its term; none if the log does not have it.
     pub fn id(&self, index: u64) -> Option<LogId> {
         self.state_now().index.id(index)
+    }
+
+    /// How many bytes of the files the entries after one and up to another take, about: up to an entry and 64 KiB less.
+    pub fn bytes_between(&self, after: u64, through: u64) -> u64 {
+        self.state_now().sizes.between(after, through)
+    }
+
+    /// The last entry up to `through` behind which there are no more than about `kept_bytes` up to there; none if there
+    /// are no more in all.
+    pub fn before_last_bytes(&self, through: u64, kept_bytes: u64) -> Option<u64> {
+        self.state_now().sizes.before_last(through, kept_bytes)
     }
 
     /// The last entry of each term, of those in `range`.

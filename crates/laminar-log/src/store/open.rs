@@ -46,8 +46,7 @@ fn replay(state: &mut State, operation: Operation, sequence: u64) -> Result<(), 
             if !follows(state.last(), entry.id) {
                 return Err(out_of_place("log entry", entry.id));
             }
-            state.index.push(entry.id, sequence);
-            state.tail.push(entry);
+            state.push(entry, sequence);
             state.committed = committed.or(state.committed);
         }
         Operation::Vote(vote) => state.vote = Some(vote),

@@ -47,8 +47,7 @@ impl SegmentedLogStore {
             state.committed_waits &= state.committed.is_none();
         }
         for (entry, sequence) in kept.into_iter().zip(ticket.sequences()) {
-            state.index.push(entry.id, sequence);
-            state.tail.push(entry);
+            state.push(entry, sequence);
         }
         Ok(ticket)
     }

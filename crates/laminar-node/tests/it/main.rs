@@ -7,6 +7,7 @@ mod embedded;
 mod left_rows;
 mod paused;
 mod recovery;
+mod room;
 mod runs;
 mod stages;
 mod stale;

@@ -48,6 +48,9 @@ const SETTINGS: &[Setting] = &[
     ("snapshot_entries", |config, value, name| {
         put(&mut config.data.raft.snapshot_entries, count(value, name))
     }),
+    ("snapshot_bytes", |config, value, name| {
+        put(&mut config.data.raft.snapshot_bytes, args::number(value, name, 1 << 16, 1 << 40))
+    }),
     ("apply_attempts_max", |config, value, name| {
         put(&mut config.data.segmented.apply_attempts_max, args::number(value, name, 1, 1_000_000))
     }),

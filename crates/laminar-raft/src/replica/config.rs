@@ -117,6 +117,8 @@ impl ReplicaConfig {
         const HOUR: Duration = Duration::from_secs(3600);
         let (check, time) = (SettingOutOfRange::check, SettingOutOfRange::check_time);
         self.segmented.check()?;
+        check("raft.snapshot_bytes", self.raft.snapshot_bytes, 1 << 16, 1 << 40)?;
+        check("raft.kept_bytes", self.raft.kept_bytes, 0, 1 << 40)?;
         check("raft.read_bytes_max", self.read_bytes_max, 1, 1 << 30)?;
         check("raft.proposals_max", self.proposals_max as u64, 1, 1 << 20)?;
         check("raft.proposal_batch_max", self.proposal_batch_max as u64, 1, 1 << 16)?;
@@ -138,8 +140,10 @@ mod tests {
     fn defaults_are_in_range_and_what_is_not_is_told_by_name() {
         ReplicaConfig::default().check().unwrap();
         type Set = fn(&mut ReplicaConfig);
-        let wrong: [(&str, Set); 6] = [
+        let wrong: [(&str, Set); 8] = [
             ("log.apply_attempts_max", |config| config.segmented.apply_attempts_max = 0),
+            ("raft.snapshot_bytes", |config| config.raft.snapshot_bytes = 65_535),
+            ("raft.kept_bytes", |config| config.raft.kept_bytes = u64::MAX),
             ("raft.proposals_max", |config| config.proposals_max = 0),
             ("raft.proposal_batch_max", |config| config.proposal_batch_max = 0),
             ("raft.rebuild_backoff_max_ms", |config| config.rebuild_backoff_max = Duration::ZERO),

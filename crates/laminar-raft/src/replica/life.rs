@@ -75,7 +75,10 @@ impl<R: AsyncRuntime> Inner<R> {
     /// Opens the log, where that may block.
     pub(super) async fn open_store(&self) -> Result<(SegmentedLogStore, StoreOpened), LogError> {
         let (committer, dir) = (self.parts.committer.clone(), self.parts.dir.join("raft"));
-        let config = self.config.log.clone();
+        let mut config = self.config.log.clone();
+        // Segments go whole, and the log begins and ends in one: if they were long, purging would free little.
+        let segment_bytes = (self.config.raft.snapshot_bytes / 4).max(config.files.segment_bytes_min);
+        config.files.segment_bytes_max = config.files.segment_bytes_max.min(segment_bytes);
         let opened = blocking::<R, _, _>(move || SegmentedLogStore::open(&committer, &dir, config)).await;
         opened.map_err(|error| {
             let source = Arc::new(error);

@@ -19,6 +19,7 @@ mod figures;
 mod hold;
 mod life;
 mod propose;
+mod purge;
 mod read;
 mod rpc;
 mod supervise;
@@ -148,6 +149,7 @@ impl<R: AsyncRuntime> DataReplica<R> {
         drop(R::spawn(supervise(Arc::downgrade(&inner), metrics)));
         drop(R::spawn(propose::batch(Arc::downgrade(&inner), queue)));
         drop(R::spawn(figures::tick(Arc::downgrade(&inner))));
+        drop(R::spawn(purge::keep_short(Arc::downgrade(&inner))));
         Ok(Self { inner })
     }
 

@@ -7,6 +7,7 @@ mod coordinator;
 mod coordinator_cluster;
 mod replica_cluster;
 mod replica_crash;
+mod replica_purge;
 mod replica_single;
 mod replica_snapshot;
 mod replica_tokio;
