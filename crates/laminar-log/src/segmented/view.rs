@@ -5,7 +5,7 @@ use laminar_core::ids::{Epoch, LogIndex, NodeId, OwnerEpoch, PartitionId};
 
 use super::SegmentedStateMachine;
 use super::shared::EntrySource;
-use crate::entry::{BatchId, MachineKind, ProducerId};
+use crate::entry::{BatchId, BlockId, MachineKind, ProducerId};
 use crate::error::LogError;
 use crate::log_id::{LogId, PartitionLogIndex};
 use crate::partition_log::PartitionLogStore;
@@ -133,6 +133,12 @@ impl SegmentedStateMachine {
             partition.state().required().map(|index| (index, *id))
         };
         self.partitions().iter().filter_map(required).min()
+    }
+
+    /// The highest block that would count as expired unasked, if these expired too: see
+    /// [`VerdictState::stage_floor_after`](crate::verdict::VerdictState::stage_floor_after).
+    pub fn stage_floor_after(&self, blocks: &[BlockId]) -> Option<BlockId> {
+        self.core().verdict.stage_floor_after(blocks)
     }
 
     /// The last batch of a query, and the entry that committed it.

@@ -47,6 +47,16 @@ impl Stages {
         }
     }
 
+    /// The floor that there would be if these blocks, in order, expired too.
+    pub(super) fn floor_after(&self, blocks: &[BlockId], expired_blocks_max: u32) -> Option<BlockId> {
+        let more: Vec<BlockId> = blocks.iter().filter(|block| !self.is_expired(**block)).copied().collect();
+        let over = (self.expired.len() + more.len()).saturating_sub(expired_blocks_max as usize);
+        let mut lowest: Vec<BlockId> = self.expired.iter().take(over).copied().collect();
+        lowest.extend(more.iter().take(over));
+        lowest.sort_unstable();
+        over.checked_sub(1).map(|last| lowest[last]).or(self.floor)
+    }
+
     /// What was done since the last call stays.
     pub(super) fn keep(&mut self) {
         super::clear(&mut self.undo);

@@ -88,6 +88,12 @@ impl VerdictState {
         self.stages.is_expired(block)
     }
 
+    /// The highest block that would count as expired because others of its time are, if these expired too: the log knows
+    /// only the last ones by id. They must be in order.
+    pub fn stage_floor_after(&self, blocks: &[BlockId]) -> Option<BlockId> {
+        self.stages.floor_after(blocks, self.limits.expired_blocks_max)
+    }
+
     /// The last batch of a query, and the entry that committed it.
     pub fn last_batch(&self, query: &str) -> Option<(u64, LogIndex)> {
         self.queries.last(query).map(|last| (last.number, last.outcome.index))

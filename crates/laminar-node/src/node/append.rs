@@ -19,6 +19,7 @@ use super::Node;
 use super::commit::{commit_changes, first_partition};
 use super::locate::{gone, holder, writer_name};
 use super::queries::{batch_id, in_users_words};
+use super::stages::blocks_of;
 use crate::clock::wall_ms;
 use crate::error::{of_propose, with_causes};
 
@@ -53,7 +54,7 @@ impl Node {
                 Ok(records) => records,
                 Err(failure) => return self.landed_before(&request, batch.as_ref(), failure).await,
             };
-            let checksum = payload_checksum(&records);
+            let (checksum, blocks) = (payload_checksum(&records), blocks_of(&records));
             let producer = request.producer.as_ref().map(|producer| Producer {
                 id: ProducerId(producer.id),
                 sequence: producer.sequence,
@@ -62,7 +63,10 @@ impl Node {
             let entry = Entry { time_ms: 0, producer, batch: batch.clone(), records };
             let proposed = self.propose(entry, request.timeout_ms);
             match self.append_unless_paused(&request, batch.as_ref(), proposed).await? {
-                Verdict::Accepted(outcome) => return Ok(answer(outcome, false)),
+                Verdict::Accepted(outcome) => {
+                    self.remember_named(blocks);
+                    return Ok(answer(outcome, false));
+                }
                 Verdict::Duplicate(outcome) => return Ok(answer(outcome, true)),
                 // The server's own epoch moved on between looking and landing: a claim, or a release.
                 Verdict::Refused(Refusal::StaleEpoch { .. } | Refusal::NotOwned { .. })

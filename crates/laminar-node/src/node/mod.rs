@@ -25,13 +25,14 @@ mod status;
 mod streams;
 mod why;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use laminar_core::ids::{NodeId, PartitionId, RequestId};
 use laminar_core::metadata::{MetadataChange, MetadataResponse, Rejection};
+use laminar_log::entry::BlockId;
 use laminar_raft::{DataReplica, RaftCoordinator, TokioRuntime};
 use laminar_rpc::{Failure, proto};
 use laminar_store::BlockStore;
@@ -79,6 +80,8 @@ pub(crate) struct Inner {
     pub(crate) clients: Mutex<BTreeMap<String, Instant>>,
     /// What happened to partitions lately.
     pub(crate) events: Mutex<std::collections::VecDeque<String>>,
+    /// Blocks that records name, or named since the node was opened: those of them that are still there.
+    pub(crate) named_blocks: Mutex<BTreeSet<BlockId>>,
     /// Since when partitions are paused.
     pub(crate) paused_since: Mutex<BTreeMap<PartitionId, u64>>,
     /// Whether the node is going, told to everybody who waits.

@@ -113,6 +113,7 @@ impl Node {
                 workers: Mutex::default(),
                 clients: Mutex::default(),
                 events: Mutex::new(VecDeque::new()),
+                named_blocks: Mutex::default(),
                 paused_since: Mutex::default(),
                 stopping: watch::Sender::new(false),
             }),

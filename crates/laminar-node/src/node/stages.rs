@@ -1,11 +1,17 @@
 //! Staged blocks that nothing names are deleted, in an order that loses nothing:
 //!
-//! 1. Old blocks are looked for that no record names.
+//! 1. Blocks are looked for that no record names, and that are old or were named before.
 //! 2. `ExpireStage` with their ids goes through the log: from there on no commit that names one is accepted.
 //! 3. Records are looked through once more, for a commit that came in between.
 //! 4. Only what nothing names then is deleted.
+//!
+//! Nothing is lost whichever blocks are chosen; the choice is about whom step 2 refuses. A task may be about to commit a block
+//! that was never named, so that one must be old. One that was named has been committed, and a block is committed once: its
+//! records are gone with their stream, or were trimmed. Whoever sends that commit again is told that it landed, before anybody
+//! looks at blocks. Which blocks were named is remembered in memory only: a node that was opened since learns it when it looks
+//! through the records, and of those that went before that it knows nothing, so they must be old.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use laminar_core::ids::PartitionId;
@@ -15,8 +21,9 @@ use laminar_log::partition_log::PartitionLogStore;
 use laminar_log::verdict::Verdict;
 use laminar_log::{LogError, PartitionLogIndex, SegmentedStateMachine};
 use laminar_rpc::Failure;
+use laminar_store::StagedBlock;
 
-use super::Node;
+use super::{Node, lock};
 use crate::clock::wall_ms;
 use crate::error::{of_log, with_causes};
 use crate::random;
@@ -40,20 +47,45 @@ pub(super) async fn collect(node: Node) {
 }
 
 impl Node {
-    /// Deletes the old blocks that nothing names; returns how many.
+    /// Remembers that records name these blocks.
+    pub(super) fn remember_named(&self, blocks: Vec<BlockId>) {
+        if !blocks.is_empty() {
+            lock(&self.inner.named_blocks).extend(blocks);
+        }
+    }
+
+    /// Deletes the blocks that nothing names any more, and the old ones that nothing ever did; returns how many.
     pub(crate) async fn delete_unnamed_blocks(&self) -> Result<usize, Failure> {
         let failed = |error: laminar_store::StoreError| Failure::unavailable(with_causes(&error));
-        let (now_ms, age_ms) =
-            (wall_ms(), u64::try_from(self.inner.config.stage_age.as_millis()).unwrap_or(u64::MAX));
-        let blocks = self.inner.store.list().await.map_err(failed)?;
-        let old = blocks.into_iter().filter(|block| block.age_ms(now_ms) >= age_ms);
-        let old: BTreeMap<BlockId, String> = old.map(|block| (BlockId(block.id.0), block.path)).collect();
-        if old.is_empty() {
+        let age_ms = u64::try_from(self.inner.config.stage_age.as_millis()).unwrap_or(u64::MAX);
+        let old_ms = wall_ms().checked_sub(age_ms);
+        let listed = self.inner.store.list().await.map_err(failed)?;
+        let is_old = |block: &StagedBlock| Some(block.written_ms.max(0) as u64) <= old_ms;
+        let old: BTreeSet<BlockId> =
+            listed.iter().filter(|block| is_old(block)).map(|block| BlockId(block.id.0)).collect();
+        let listed: BTreeMap<BlockId, String> =
+            listed.into_iter().map(|block| (BlockId(block.id.0), block.path)).collect();
+        if listed.is_empty() {
             return Ok(0);
         }
+        // Before the records are looked through: what is named by then is found there.
+        let mut named_before = std::mem::take(&mut *lock(&self.inner.named_blocks));
+        named_before.retain(|block| listed.contains_key(block));
+        let looked = self.without_named(listed.clone()).await;
+        if let Ok(unnamed) = &looked {
+            named_before.extend(listed.keys().filter(|block| !unnamed.contains_key(block)));
+        }
+        lock(&self.inner.named_blocks).extend(named_before.iter().copied());
+        let may_go = |block: &BlockId| old.contains(block) || named_before.contains(block);
         // The others have their turn in the next round.
-        let unnamed: BTreeMap<BlockId, String> =
-            self.without_named(old).await?.into_iter().take(BLOCKS_MAX).collect();
+        let mut unnamed: BTreeMap<BlockId, String> =
+            looked?.into_iter().filter(|(block, _)| may_go(block)).take(BLOCKS_MAX).collect();
+        let ids: Vec<BlockId> = unnamed.keys().copied().collect();
+        // The log knows so many expired blocks one by one, and takes all below for expired: these must be old.
+        let floor = self.machine()?.stage_floor_after(&ids);
+        if floor.is_some_and(|floor| Some(laminar_store::BlockId(floor.0).time_ms()) > old_ms) {
+            unnamed.retain(|block, _| old.contains(block));
+        }
         if unnamed.is_empty() {
             return Ok(0);
         }
@@ -91,6 +123,22 @@ impl Node {
     }
 }
 
+/// The blocks that records name.
+pub(super) fn blocks_of(records: &[Record]) -> Vec<BlockId> {
+    let block = |record: &Record| match record {
+        Record::Partition(record) => block_of(&record.change),
+        _ => None,
+    };
+    records.iter().filter_map(block).collect()
+}
+
+fn block_of(change: &Change) -> Option<BlockId> {
+    match change {
+        Change::Append(Append { payload: Payload::Pointer(pointer), .. }) => Some(pointer.block),
+        _ => None,
+    }
+}
+
 fn take_out_named(
     machine: &SegmentedStateMachine,
     partition: PartitionId,
@@ -118,8 +166,8 @@ fn take_out_named_by(
     let _pin = log.pin(log.first())?;
     let mut reader = log.reader(log.first());
     while let Some(record) = reader.next()? {
-        if let Change::Append(Append { payload: Payload::Pointer(pointer), .. }) = &record.record.change {
-            blocks.remove(&pointer.block);
+        if let Some(block) = block_of(&record.record.change) {
+            blocks.remove(&block);
         }
     }
     // A log that has failed meanwhile ends early.

@@ -126,17 +126,67 @@ async fn blocks_that_go_under_a_reader_are_told_as_trimmed_or_dropped() {
             stream.trim(0, 10_001).await.unwrap();
         }
         let store = BlockStore::open_local(folder.path().join("objects")).await.unwrap();
-        let until = tokio::time::Instant::now() + Duration::from_secs(30);
-        while !paths(&store).await.is_empty() {
-            assert!(tokio::time::Instant::now() < until, "the blocks are still there");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        wait_for_blocks(&store, 0, "a block of rows that are gone").await;
         let failure = reader.next().await.unwrap_err();
         let class = if drops { ErrorClass::UnknownPartition } else { ErrorClass::Invalid };
         assert_eq!(failure.class, class, "{failure}");
         assert_eq!(failure.number("start_offset"), (!drops).then_some(10_001), "{failure}");
         opened.connector.close().await.unwrap();
     }
+}
+
+/// Nobody is about to commit a block that was committed, so nobody has to wait until it is old. One that was not stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_of_a_dropped_stream_and_of_trimmed_rows_go_with_the_next_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = || NodeConfig {
+        inline_bytes_max: 1024,
+        stage_interval: Duration::from_millis(50),
+        ..NodeConfig::default()
+    };
+    let opened = open_with(folder.path(), config(), Arc::new(NoMachines));
+    let stream = opened.cluster.create_stream(orders(1)).await.unwrap();
+    let store = BlockStore::open_local(folder.path().join("objects")).await.unwrap();
+    let now_ms = u64::try_from(store_time_ms()).unwrap();
+    let orphan = store.stage(new_block_id(now_ms).unwrap(), Bytes::from_static(b"not yet")).await.unwrap();
+    stream.append(&[rows(0..1000)]).await.unwrap();
+    stream.append(&[rows(1000..2000)]).await.unwrap();
+    let other = NewStream { path: "/other".to_owned(), ..orders(2) };
+    opened.cluster.create_stream(other.clone()).await.unwrap().append(&[rows(0..1000)]).await.unwrap();
+    assert_eq!(paths(&store).await.len(), 4);
+    stream.trim(0, 1000).await.unwrap();
+    wait_for_blocks(&store, 3, "the block of trimmed rows").await;
+    opened.cluster.drop_stream("/other").await.unwrap();
+    wait_for_blocks(&store, 2, "the block of the dropped stream").await;
+    opened.connector.close().await.unwrap();
+
+    // A node that was opened since learns in a round which blocks are named. That there was one, another stream tells.
+    let opened = open_with(folder.path(), config(), Arc::new(NoMachines));
+    for _ in 0..2 {
+        let stream = opened.cluster.create_stream(other.clone()).await.unwrap();
+        stream.append(&[rows(0..1000)]).await.unwrap();
+        opened.cluster.drop_stream("/other").await.unwrap();
+        wait_for_blocks(&store, 2, "the block of the other stream").await;
+    }
+    let stream = opened.cluster.stream("/shop/orders").await.unwrap();
+    assert_eq!(read_ids(&stream).await, (1000..2000).collect::<Vec<_>>());
+    opened.cluster.drop_stream("/shop/orders").await.unwrap();
+    wait_for_blocks(&store, 1, "the block that was named before the node was opened").await;
+    assert_eq!(paths(&store).await, [orphan.path], "somebody may be about to commit it");
+    opened.connector.close().await.unwrap();
+}
+
+fn store_time_ms() -> u128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
+}
+
+async fn wait_for_blocks(store: &BlockStore, count: usize, what: &str) {
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while paths(store).await.len() > count {
+        assert!(tokio::time::Instant::now() < until, "{what} is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(paths(store).await.len(), count, "{what}");
 }
 
 async fn paths(store: &BlockStore) -> Vec<String> {

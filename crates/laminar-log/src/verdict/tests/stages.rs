@@ -88,3 +88,17 @@ fn blocks_are_looked_at_after_epochs_and_batches() {
     assert!(matches!(refusal(log.decide(named(1, 2))), Refusal::StageExpired { .. }));
     assert_eq!(log.state.last_batch("q"), Some((1, LogIndex(2))));
 }
+
+#[test]
+fn the_floor_is_known_before_blocks_expire() {
+    let mut log = log(2);
+    for blocks in [vec![], vec![10], vec![10, 20], vec![5, 30], vec![1, 15, 40, 50]] {
+        let ids: Vec<BlockId> = blocks.iter().copied().map(BlockId).collect();
+        let floor = log.state.stage_floor_after(&ids);
+        log.decide(entry([Record::ExpireStage(ids)]));
+        assert_eq!(log.state.stage_floor_after(&[]), floor, "{blocks:?}");
+        let is_floor =
+            |floor: BlockId| log.state.is_expired(floor) && !log.state.is_expired(BlockId(floor.0 + 1));
+        assert!(floor.is_none_or(is_floor), "{blocks:?}");
+    }
+}
