@@ -58,6 +58,8 @@ pub enum Record {
     ExpireStage(Vec<BlockId>),
     /// A new producer, whose id is the entry's raft index.
     MintProducer,
+    /// The queries whose names begin so are forgotten: the partitions that they could ever write are destroyed.
+    ForgetQueries(String),
     /// Nothing.
     Noop,
 }

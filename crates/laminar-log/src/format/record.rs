@@ -30,6 +30,7 @@ mod kind {
     pub(super) const NOOP: u8 = 8;
     pub(super) const MINT_PRODUCER: u8 = 9;
     pub(super) const EXPECT_END: u8 = 10;
+    pub(super) const FORGET_QUERIES: u8 = 11;
 }
 
 /// What stands before the body of every record.
@@ -74,6 +75,7 @@ pub fn encoded_record_bytes(record: &Record) -> usize {
         + match record {
             Record::Partition(record) => body_bytes(&record.change),
             Record::ExpireStage(blocks) => blocks.len() * 16,
+            Record::ForgetQueries(names) => names.len(),
             Record::MintProducer | Record::Noop => 0,
         }
 }
@@ -105,6 +107,11 @@ pub(super) fn put_record(buffer: &mut Vec<u8>, record: &Record) {
         }
         Record::MintProducer => {
             let begin = put_header(buffer, kind::MINT_PRODUCER, 0, None);
+            finish(buffer, begin);
+        }
+        Record::ForgetQueries(names) => {
+            let begin = put_header(buffer, kind::FORGET_QUERIES, 0, None);
+            buffer.extend_from_slice(names.as_bytes());
             finish(buffer, begin);
         }
         Record::Noop => {
@@ -218,13 +225,14 @@ fn decode_body(
         return Err(value(2, u64::from(header.flags)));
     }
     let change = match header.kind {
-        kind::EXPIRE_STAGE | kind::NOOP | kind::MINT_PRODUCER => {
+        kind::EXPIRE_STAGE | kind::NOOP | kind::MINT_PRODUCER | kind::FORGET_QUERIES => {
             if (header.partition, header.owner, header.epoch) != (0, 0, 0) {
                 return Err(value(4, u64::from(header.partition)));
             }
             return match header.kind {
                 kind::NOOP => Ok(Record::Noop),
                 kind::MINT_PRODUCER => Ok(Record::MintProducer),
+                kind::FORGET_QUERIES => Ok(Record::ForgetQueries(text(body, end)?)),
                 _ => {
                     let mut blocks = Vec::with_capacity((end - body.at()) / 16);
                     while body.at() < end {
@@ -271,14 +279,19 @@ fn decode_append(
     } else {
         let (block, begin) = (BlockId(body.u128()?), body.u64()?);
         let (length, checksum) = (body.u64()?, body.u64()?);
-        let bytes = body.slice(end.saturating_sub(body.at()))?;
-        let path = String::from_utf8(bytes.to_vec()).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            body.bad_value(bytes.len() - at, u64::from(bytes[at]))
-        })?;
+        let path = text(body, end)?;
         Payload::Pointer(Box::new(BlockPointer { block, begin, length, checksum, path }))
     };
     Ok(Append { rows, create, payload })
+}
+
+/// The text that the rest of a body is.
+fn text(body: &mut Cursor<'_>, end: usize) -> Result<String, FormatError> {
+    let bytes = body.slice(end.saturating_sub(body.at()))?;
+    String::from_utf8(bytes.to_vec()).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        body.bad_value(bytes.len() - at, u64::from(bytes[at]))
+    })
 }
 
 /// The number that stands for a machine in every format of this crate.

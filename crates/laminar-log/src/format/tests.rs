@@ -57,6 +57,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
     let record = prop_oneof![
         6 => partition_record().prop_map(Record::Partition),
         1 => vec(any::<u128>().prop_map(BlockId), 0..4).prop_map(Record::ExpireStage),
+        1 => any::<String>().prop_map(Record::ForgetQueries),
         1 => Just(Record::MintProducer),
         1 => Just(Record::Noop),
     ];

@@ -146,6 +146,11 @@ impl SegmentedStateMachine {
         self.core().verdict.last_batch(query)
     }
 
+    /// The first query whose last batch is known, of those whose names are `name` or behind it.
+    pub fn first_query_from(&self, name: &str) -> Option<String> {
+        self.core().verdict.first_query_from(name).map(str::to_owned)
+    }
+
     /// What became of a batch, if it is the last of its query.
     pub fn committed(&self, batch: &BatchId) -> Option<Outcome> {
         self.core().verdict.committed(batch).cloned()

@@ -90,6 +90,11 @@ impl VerdictState {
                 outcome.minted = Some(ProducerId(id.index.0));
             }
             self.remember_append(id, entry, outcome);
+            for record in &entry.records {
+                if let Record::ForgetQueries(begin) = record {
+                    self.queries.forget(begin, |partition| self.partitions.get(partition).is_some());
+                }
+            }
             if let Some(batch) = &entry.batch {
                 self.queries.remember(batch, outcome.clone());
             }

@@ -10,7 +10,8 @@ pub struct VerdictLimits {
     pub producers_max: u32,
     /// The last appends of a producer that are recognised when they come again. From 1 to 64.
     pub producer_window: u32,
-    /// Queries whose last batch is known. None is ever forgotten: beyond, new ones are refused. From 1 to 10,000,000.
+    /// Queries whose last batch is known. None is forgotten while it could write: beyond, new ones are refused. From 1 to
+    /// 10,000,000.
     pub queries_max: u32,
     /// Partitions that exist at once; beyond, new ones are refused. From 1 to 16,777,216.
     pub partitions_max: u32,

@@ -1,7 +1,13 @@
-//! The last batch of each query, so that a batch is applied once (TXN-1). None is ever forgotten.
+//! The last batch of each query, so that a batch is applied once (TXN-1).
+//!
+//! A query is forgotten only when nothing of it can be applied any more: with the partitions that it writes. Whoever has it
+//! forgotten ([`Record::ForgetQueries`](crate::entry::Record::ForgetQueries)) has destroyed all of them before, in this log.
+//! Ids of partitions are not used again, and epochs and partitions are looked at before queries are: so a batch that comes
+//! late, whatever its number, is refused because its partitions are destroyed, and whether its query is known changes nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use laminar_core::ids::PartitionId;
 
@@ -78,6 +84,26 @@ impl Queries {
             Some(known) => *known = last,
             None => self.insert(batch.query.as_str().into(), last),
         }
+    }
+
+    /// Forgets the queries whose names begin so, but for those whose last batch is in a partition that exists.
+    pub(super) fn forget(&mut self, begin: &str, exists: impl Fn(PartitionId) -> bool) {
+        let names = self.table.range::<str, _>((Bound::Included(begin), Bound::Unbounded));
+        let over = |last: &LastBatch| !last.outcome.placed.iter().any(|placed| exists(placed.partition));
+        let over: Vec<Box<str>> = names
+            .take_while(|(query, _)| query.starts_with(begin))
+            .filter(|(_, last)| over(last))
+            .map(|(query, _)| query.clone())
+            .collect();
+        for query in over {
+            self.table.remove(&query);
+        }
+    }
+
+    /// The first query whose name is `name` or behind it.
+    pub(super) fn first_from(&self, name: &str) -> Option<&str> {
+        let mut names = self.table.range::<str, _>((Bound::Included(name), Bound::Unbounded));
+        names.next().map(|(query, _)| &**query)
     }
 
     pub(super) fn insert(&mut self, query: Box<str>, last: LastBatch) {

@@ -99,6 +99,11 @@ impl VerdictState {
         self.queries.last(query).map(|last| (last.number, last.outcome.index))
     }
 
+    /// The first query whose last batch is known, of those whose names are `name` or behind it.
+    pub fn first_query_from(&self, name: &str) -> Option<&str> {
+        self.queries.first_from(name)
+    }
+
     /// What became of a batch, if it is the last of its query.
     pub fn committed(&self, batch: &BatchId) -> Option<&Outcome> {
         self.queries.last(&batch.query).filter(|last| last.number == batch.number).map(|last| &last.outcome)

@@ -160,8 +160,11 @@ pub enum Refusal {
         /// The last committed one.
         last: u64,
     },
-    /// The number of queries is limited, and none is ever forgotten.
-    #[error("query {query}: batch refused, {limit} of {limit} queries are known (log.queries_max); raise it")]
+    /// The number of queries is limited, and none is forgotten while it could write.
+    #[error(
+        "query {query}: batch refused, {limit} of {limit} queries are known (log.queries_max); use the name of one that is \
+         known, or drop a stream that is not needed: its queries go with it"
+    )]
     TooManyQueries {
         /// The query.
         query: String,

@@ -332,9 +332,10 @@ impl Node {
             Refusal::EndMoved { partition, end, .. } => Failure::invalid(refusal.to_string())
                 .with("partition_id", partition.0)
                 .with("end_moved", *end),
-            Refusal::TooManyQueries { .. }
-            | Refusal::TooManyPartitions { .. }
-            | Refusal::TooManySkips { .. } => Failure::new(ErrorClass::Backpressure, refusal.to_string()),
+            // Of too many queries clients must not wait: room comes only from what users do.
+            Refusal::TooManyPartitions { .. } | Refusal::TooManySkips { .. } => {
+                Failure::new(ErrorClass::Backpressure, refusal.to_string())
+            }
             Refusal::Unreadable(_) | Refusal::AlreadyDecided { .. } => {
                 Failure::internal(with_causes(refusal))
             }

@@ -1,10 +1,11 @@
 //! Queries: each stream counts the batches of its own, and users see the names that they gave.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use laminar_log::BarrierError;
 use laminar_log::dispatcher::ClientId;
-use laminar_log::entry::BatchId;
+use laminar_log::entry::{BatchId, Entry, Record};
 use laminar_log::verdict::Refusal;
 use laminar_raft::{NotServing, ReadIndexError};
 use laminar_rpc::{Failure, proto};
@@ -90,6 +91,52 @@ impl Node {
         }
     }
 
+    /// Has the data log forget the queries of streams that were dropped, once nothing of them can land.
+    ///
+    /// The name of a query begins with the id of its stream, which is not used again. A stream that the metadata does not
+    /// have was dropped, because its query got into the log while it was there. Nothing new is proposed for it from then on.
+    /// What was on its way names partitions of the stream: all that the data log had are destroyed before this is proposed,
+    /// and those that it never had were never anybody's to write. So what comes late is refused whichever query it names
+    /// (TXN-1).
+    pub(crate) async fn forget_queries(&self) -> Result<(), Failure> {
+        let machine = self.machine()?;
+        let mut streams = BTreeSet::new();
+        let mut from = String::new();
+        while let Some(query) = machine.first_query_from(&from) {
+            // One without a stream has no name that a node gave it.
+            from = match query.split_once('/') {
+                Some((stream, _)) => {
+                    streams.extend(stream.parse::<u64>());
+                    // Behind all that begin with the stream: this is the character after `/`.
+                    format!("{stream}0")
+                }
+                None => format!("{query}\0"),
+            };
+        }
+        // After the log was looked at: a stream that was made since is not taken for one that was dropped.
+        self.current().await?;
+        self.inner.metadata.read_local(|metadata| {
+            for stream in metadata.streams("") {
+                streams.remove(&stream.stream_id.0);
+            }
+        });
+        if streams.is_empty() {
+            return Ok(());
+        }
+        let owned =
+            |id| self.inner.metadata.read_local(|metadata| metadata.partition_ownership(id).is_some());
+        if !machine.partition_ids().into_iter().all(owned) {
+            // Of a stream that was dropped just now: whoever destroys the last of them comes here too.
+            return Ok(());
+        }
+        let forget = |stream: u64| Record::ForgetQueries(scoped(stream, ""));
+        let records: Vec<Record> = streams.into_iter().map(forget).collect();
+        match self.decide(Entry { records, ..Entry::default() }).await? {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(Failure::internal(refusal.to_string())),
+        }
+    }
+
     /// The last batch of a query that this node has applied.
     pub(crate) fn last_decided(&self, stream_id: u64, query: &str) -> Result<Option<u64>, Failure> {
         Ok(self.machine()?.last_batch(&scoped(stream_id, query)).map(|(number, _)| number))
@@ -120,7 +167,8 @@ mod tests {
         let refusal = in_users_words(&Refusal::TooManyQueries { query: scoped(7, "q"), limit: 1 });
         assert_eq!(
             refusal.to_string(),
-            "query q: batch refused, 1 of 1 queries are known (log.queries_max); raise it"
+            "query q: batch refused, 1 of 1 queries are known (log.queries_max); use the name of one that is known, or drop a \
+             stream that is not needed: its queries go with it"
         );
     }
 

@@ -6,7 +6,7 @@
 //! ```text
 //!   metadata has it, the log does not          create, with owner and epoch
 //!   metadata has a later epoch than the log    fence
-//!   the log has it, metadata dropped it        destroy
+//!   the log has it, metadata dropped it        destroy, and its stream's queries are forgotten
 //! ```
 //!
 //! It looks at how things are and not at what happened, so a crash anywhere, or doing it twice, changes nothing: fences
@@ -35,6 +35,7 @@ impl Node {
     /// had when it was called can land: that is decided in the log (EPOCH-2). Nobody waits until the partitions have
     /// applied it: a paused one must not keep its stream from being taken over or released.
     pub(crate) async fn carry(&self, partitions: &[PartitionId]) -> Result<(), Failure> {
+        let mut destroyed = false;
         for some in partitions.chunks(RECORDS_MAX) {
             loop {
                 let machine = self.machine()?;
@@ -42,6 +43,7 @@ impl Node {
                 if records.is_empty() {
                     break;
                 }
+                destroyed |= records.iter().any(is_destruction);
                 match self.decide(Entry { records, ..Entry::default() }).await? {
                     Ok(()) => break,
                     // Another change came first: look again.
@@ -54,7 +56,19 @@ impl Node {
                 }
             }
         }
+        if destroyed {
+            self.forget_queries_of_dropped().await;
+        }
         Ok(())
+    }
+
+    /// The stream is gone whether its queries are forgotten now or when the next one is dropped.
+    async fn forget_queries_of_dropped(&self) {
+        if let Err(failure) = self.forget_queries().await
+            && !self.is_stopping()
+        {
+            tracing::warn!(%failure, "queries of a stream that was dropped are still known; it is tried again with the next");
+        }
     }
 
     /// Carries over everything: after a start, nothing is assumed about what was done before.
@@ -67,8 +81,15 @@ impl Node {
         );
         ids.sort_unstable();
         ids.dedup();
-        self.carry(&ids).await
+        self.carry(&ids).await?;
+        // A node that died after it destroyed partitions comes too late to see it.
+        self.forget_queries_of_dropped().await;
+        Ok(())
     }
+}
+
+fn is_destruction(record: &Record) -> bool {
+    matches!(record, Record::Partition(PartitionRecord { change: Change::Destroy, .. }))
 }
 
 /// What the data log lacks of these partitions.

@@ -6,6 +6,7 @@ mod begin_batch;
 mod embedded;
 mod left_rows;
 mod paused;
+mod queries;
 mod recovery;
 mod room;
 mod runs;

@@ -73,6 +73,43 @@ fn new_queries_beyond_the_limit_are_refused_and_known_ones_go_on() {
     assert_eq!(log.state.counts().queries, 2);
 }
 
+/// TXN-1: a query goes only with its partitions, and what comes late finds their tombstones.
+#[test]
+fn queries_are_forgotten_once_their_partitions_are_destroyed() {
+    let mut log = log_with(VerdictLimits { queries_max: 3, ..VerdictLimits::default() });
+    let forget = |begin: &str| entry([Record::ForgetQueries(begin.to_owned())]);
+    for query in ["1/a", "1/b", "10/a"] {
+        accepted(&log.decide(of(batch(query, 7))));
+    }
+    // Their partitions are there: a batch would be applied twice.
+    accepted(&log.decide(forget("1/")));
+    assert_eq!(log.state.counts().queries, 3);
+    log.accept([destroy(0, 1), destroy(1, 1)]);
+    accepted(&log.decide(forget("1/")));
+    assert_eq!(log.state.first_query_from(""), Some("10/a"));
+    assert_eq!((log.state.last_batch("1/a"), log.state.first_query_from("100")), (None, None));
+    for number in [6, 7, 8] {
+        let late = refusal(log.decide(of(batch("1/a", number))));
+        assert!(matches!(late, Refusal::Destroyed { .. }), "{late}");
+    }
+    assert_eq!(log.state.counts().queries, 1);
+    log.accept([create(2, 1, 1)]);
+    let next = |query| Entry { batch: batch(query, 1), ..entry([append(2, 1, 1, 1)]) };
+    accepted(&log.decide(next("2/a")));
+    accepted(&log.decide(next("2/b")));
+    assert!(matches!(refusal(log.decide(next("2/c"))), Refusal::TooManyQueries { limit: 3, .. }));
+}
+
+#[test]
+fn an_entry_that_is_refused_forgets_nothing() {
+    let mut log = log();
+    accepted(&log.decide(of(batch("1/a", 7))));
+    log.accept([destroy(0, 1), destroy(1, 1)]);
+    let refused = log.refuse([Record::ForgetQueries("1/".to_owned()), append(0, 1, 1, 1)]);
+    assert!(matches!(refused, Refusal::Destroyed { .. }));
+    assert_eq!(log.state.counts().queries, 1);
+}
+
 #[test]
 fn both_producer_and_batch_apply() {
     let mut log = log();

@@ -60,7 +60,8 @@ fn refusals_read_as_documented() {
         (
             Refusal::TooManyQueries { query: "q".to_owned(), limit: 2 },
             ErrorKind::Overloaded,
-            "query q: batch refused, 2 of 2 queries are known (log.queries_max); raise it",
+            "query q: batch refused, 2 of 2 queries are known (log.queries_max); use the name of one that is known, or drop a \
+             stream that is not needed: its queries go with it",
         ),
         (
             Refusal::TooManyPartitions { partition, limit: 2 },
