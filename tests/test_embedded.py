@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -190,9 +192,61 @@ except laminar.StaleEpochError as error:
         assert _numbers(stream) == [1, 3]
 
 
+def test_connect_to_what_is_no_laminar_folder_fails_at_once(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("text")
+    wrong = {"data": "no such folder", "empty": "not a laminar folder", "other": "not a laminar", "file": "not a folder"}
+    for name, why in wrong.items():
+        began = time.monotonic()
+        with pytest.raises(InvalidError, match=why):
+            laminar.connect(str(tmp_path / name))
+        assert time.monotonic() - began < 10, name
+    assert not folder.exists()
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["letter.txt"]
+
+
+def test_connect_waits_for_a_node_that_comes_back(folder: Path) -> None:
+    laminar.open(folder).close()
+    found: list[int] = []
+    waits = threading.Thread(target=lambda: found.append(laminar.connect(folder).status().node.pid))
+    waits.start()
+    with laminar.open(folder):
+        waits.join(30)
+    assert found == [os.getpid()]
+
+
+@pytest.mark.parametrize("how", ["open", "detached", "connect", "link"])
+def test_folder_whose_name_is_not_utf8_is_refused_at_once(tmp_path: Path, how: str) -> None:
+    wrong = tmp_path / os.fsdecode(b"data\xff")
+    open_it = {"detached": lambda: laminar.open(wrong, detached=True), "connect": lambda: laminar.connect(wrong)}
+    if how == "link":
+        wrong.mkdir()
+        (tmp_path / "link").symlink_to(wrong)
+        open_it["link"] = lambda: laminar.open(tmp_path / "link" / "data")
+    began = time.monotonic()
+    with pytest.raises(InvalidError, match="not UTF-8"):
+        open_it.get(how, lambda: laminar.open(wrong))()
+    assert time.monotonic() - began < 10
+    assert list(wrong.iterdir()) == [] if how == "link" else not wrong.exists()
+
+
+@pytest.mark.parametrize("command", [["status"], ["stream", "create", "/a"]])
+def test_command_line_refuses_a_folder_whose_name_is_not_utf8_in_one_line(tmp_path: Path, command: list[str]) -> None:
+    wrong = os.fsencode(tmp_path) + b"/data\xff"
+    done = subprocess.run(
+        [sys.executable, "-m", "laminar", *command, "--at", wrong], capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"not UTF-8" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert not Path(os.fsdecode(wrong)).exists()
+
+
 def test_connect_never_makes_a_folder_or_a_node(folder: Path) -> None:
     for wrong in (folder, str(folder)):
-        with pytest.raises(UnavailableError):
+        with pytest.raises(InvalidError):
             laminar.connect(wrong, timeout=0.5)
     assert not folder.exists()
     with laminar.open(folder) as db:

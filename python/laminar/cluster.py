@@ -222,8 +222,12 @@ def open(  # noqa: A001 - the name that people learn: laminar.open
 
 
 def connect(address_or_path: str | os.PathLike[str], *, secret: str | None = None, timeout: float = TIMEOUT) -> Cluster:
-    """Connect to a running cluster by its addresses, or to the node of a folder. Never becomes the node."""
-    target = os.fspath(address_or_path)
+    """Connect to a running cluster by its addresses, or to the node of a folder. Never becomes the node.
+
+    A folder that is not there, or is not laminar's, is an ``InvalidError`` at once. In one of laminar's the node may be
+    coming back: ``connect`` waits for it until ``timeout`` (seconds).
+    """
+    target = _text(address_or_path)
     folder = isinstance(address_or_path, os.PathLike) or os.sep in target or Path(target).is_dir()
     cluster = _connect(_absolute(target) if folder else target, folder, secret, timeout)
     cluster._native.hello()
@@ -232,10 +236,18 @@ def connect(address_or_path: str | os.PathLike[str], *, secret: str | None = Non
 
 def _absolute(path: str | os.PathLike[str]) -> str:
     # Not resolved: a link may be meant to be moved. The pickled handle is used in other working directories.
+    return _text(Path(_text(path)).absolute())
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
+        raise InvalidError(f"path is {path!r}; it must be a path")
     try:
-        return str(Path(path).absolute())
-    except TypeError:
-        raise InvalidError(f"path is {path!r}; it must be a path") from None
+        text.encode()
+    except UnicodeEncodeError:
+        # Bytes of a name that are not UTF-8 are lone surrogates in Python.
+        raise InvalidError(f"path is {text!r}; its name is not UTF-8, use another") from None
+    return text
 
 
 def _open(  # noqa: PLR0913, PLR0917 - what a handle is opened with

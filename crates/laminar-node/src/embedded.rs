@@ -133,7 +133,7 @@ impl FolderConnector {
             Role::ClientOnly => {
                 // A node that was killed leaves its address behind, and another program may listen there by now: it must
                 // not be sent anything.
-                if !blocking(move || Folder::has_node(&path)).await?? {
+                if !blocking(move || Folder::has_node(&path, cluster.as_deref())).await?? {
                     return Err(self.no_node());
                 }
             }

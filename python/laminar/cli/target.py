@@ -77,6 +77,10 @@ def _check_listens(addresses: str) -> None:
 
 def _check_there(folder: Path) -> None:
     try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise InvalidError(f"path is {str(folder)!r}; its name is not UTF-8, name another with --at") from None
+    try:
         if (folder / "folder.json").exists():
             return
         there = folder.exists()

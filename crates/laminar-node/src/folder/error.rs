@@ -18,6 +18,32 @@ pub enum FolderError {
         /// Something that is in it.
         found: String,
     },
+    /// There is nothing at the path.
+    #[error(
+        "{path}: there is no such folder; name another, or make it with laminar.open",
+        path = .path.display()
+    )]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Nothing of laminar's is in it.
+    #[error(
+        "{path}: not a laminar folder (folder.json is not in it); name another, or make it one with laminar.open",
+        path = .path.display()
+    )]
+    NotLaminar {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Its name cannot be written down as text.
+    #[error(
+        "path {path:?}: its name is not UTF-8, which the object store and node.json need; use another name"
+    )]
+    NotText {
+        /// The path.
+        path: PathBuf,
+    },
     /// It was there, and is no more.
     #[error(
         "{path}: the folder is gone, and with it cluster {expected} of this handle; put it back, or open another",
@@ -101,6 +127,9 @@ impl FolderError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             FolderError::Foreign { .. }
+            | FolderError::Missing { .. }
+            | FolderError::NotLaminar { .. }
+            | FolderError::NotText { .. }
             | FolderError::OtherCluster { .. }
             | FolderError::TooNew { .. }
             | FolderError::NotAFolder { .. }

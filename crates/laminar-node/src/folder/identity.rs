@@ -80,15 +80,22 @@ pub(super) fn check_cluster(path: &Path, expected: &str) -> Result<(), FolderErr
     }
 }
 
+/// Refuses a path at which no node can be found, now or soon. A folder that is only being made has its lock.
+pub(super) fn check_there(path: &Path) -> Result<(), FolderError> {
+    check_text(path)?;
+    if !is_folder(path)? {
+        return Err(FolderError::Missing { path: path.to_owned() });
+    }
+    if Identity::read(path)?.is_some() || path.join("lock").exists() {
+        return Ok(());
+    }
+    Err(FolderError::NotLaminar { path: path.to_owned() })
+}
+
 /// Refuses a path that is not ours to use, before anything is made there.
 pub(super) fn check_before_use(path: &Path) -> Result<(), FolderError> {
-    match fs::metadata(path) {
-        Ok(found) if !found.is_dir() => return Err(FolderError::NotAFolder { path: path.to_owned() }),
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(FolderError::call("look at", path, error)),
-    }
-    if Identity::read(path)?.is_some() {
+    check_text(path)?;
+    if !is_folder(path)? || Identity::read(path)?.is_some() {
         return Ok(());
     }
     let entries = fs::read_dir(path).map_err(|error| FolderError::call("list", path, error))?;
@@ -100,6 +107,29 @@ pub(super) fn check_before_use(path: &Path) -> Result<(), FolderError> {
         }
     }
     Ok(())
+}
+
+/// Refuses a path that is not text, also behind links. The object store cannot be opened in one, and clients are told where
+/// blocks are as text.
+fn check_text(path: &Path) -> Result<(), FolderError> {
+    // What is not there yet is no link.
+    let real = path.ancestors().find_map(|there| there.canonicalize().ok());
+    for path in [Some(path), real.as_deref()].into_iter().flatten() {
+        if path.to_str().is_none() {
+            return Err(FolderError::NotText { path: path.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a folder is at a path, and not nothing. Anything else is refused.
+fn is_folder(path: &Path) -> Result<bool, FolderError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(true),
+        Ok(_) => Err(FolderError::NotAFolder { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(FolderError::call("look at", path, error)),
+    }
 }
 
 /// Replaces a small file so that a crash leaves the old one or the new one.

@@ -65,12 +65,17 @@ impl Folder {
         Ok(FolderLock::take(path)?.is_some())
     }
 
-    /// Whether some process is the node of a folder. Changes nothing, and makes nothing.
+    /// Whether some process is the node of a folder. Changes nothing, and makes nothing. The folder of a cluster may be away
+    /// for a while; without one, something that is no folder of laminar's is an error.
     ///
     /// # Errors
     ///
-    /// Invalid: its file system has no working locks. Unavailable: a file call failed.
-    pub fn has_node(path: &Path) -> Result<bool, FolderError> {
+    /// Invalid: there is no folder or it is not laminar's, or its file system has no working locks. Unavailable: a file call
+    /// failed.
+    pub fn has_node(path: &Path, cluster: Option<&str>) -> Result<bool, FolderError> {
+        if cluster.is_none() {
+            identity::check_there(path)?;
+        }
         FolderLock::is_taken(path)
     }
 
