@@ -740,7 +740,7 @@ class Stream:
         *,
         query: str | None = None,
         batch: int | None = None,
-        node_id: int = 0,
+        node_id: int | None = None,
         epochs: Sequence[tuple[int, int, int]] | None = None,
         overwrite: bool = False,
         record_empty: bool = False,
@@ -758,7 +758,7 @@ class Stream:
         message: bytes,
         end: int,
         *,
-        node_id: int = 0,
+        node_id: int | None = None,
         epochs: Sequence[tuple[int, int, int]] | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:

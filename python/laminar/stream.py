@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from laminar.cluster import Cluster
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_SIZE_MAX = 2**64 - 1
 
 Position: TypeAlias = int | Mapping[int, int] | datetime
 
@@ -46,8 +47,7 @@ class Retention:
     def __post_init__(self) -> None:
         if self.age is not None and (not isinstance(self.age, timedelta) or self.age <= timedelta()):
             raise InvalidError(f"retention.age is {self.age!r}; it must be a timedelta above 0")
-        if self.bytes is not None and (not isinstance(self.bytes, int) or self.bytes <= 0):
-            raise InvalidError(f"retention.bytes is {self.bytes!r}; it must be a whole number above 0")
+        _check_size(self.bytes, "retention.bytes")
 
     def _native(self) -> tuple[int | None, int | None]:
         age = None if self.age is None else max(1, self.age // timedelta(milliseconds=1))
@@ -62,8 +62,7 @@ class StreamLimits:
     row_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.row_bytes is not None and (not isinstance(self.row_bytes, int) or self.row_bytes <= 0):
-            raise InvalidError(f"limits.row_bytes is {self.row_bytes!r}; it must be a whole number above 0")
+        _check_size(self.row_bytes, "limits.row_bytes")
 
 
 @dataclass(frozen=True)
@@ -332,6 +331,11 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream({self._path!r})"
+
+
+def _check_size(value: Any, what: str) -> None:
+    if value is not None and not (isinstance(value, int) and 1 <= value <= _SIZE_MAX):
+        raise InvalidError(f"{what} is {value!r}; it must be a whole number from 1 to {_SIZE_MAX}")
 
 
 def _names(names: Sequence[str], what: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use laminar_core::ids::{Epoch, NodeId, OwnerEpoch, PartitionId, RequestId};
 use pyo3::conversion::FromPyObjectOwned;
@@ -43,6 +44,31 @@ where
         Ok(number) if min <= number && number <= max => Ok(number),
         Ok(_) => Err(invalid(message(shown(value)))),
         Err(error) => Err(refuse(error.into(), value, message)),
+    }
+}
+
+/// A length of time in seconds, up to a year, which is as good as for ever.
+pub(crate) fn seconds(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Duration> {
+    const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
+    let message =
+        |shown| format!("{what} is {shown}; it must be a number of seconds from 0 to {SECONDS_MAX}");
+    match value.extract::<f64>() {
+        // Neither nan nor an infinity is in there.
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err(invalid(message(shown(value)))),
+        Err(error) => Err(refuse(error, value, message)),
+    }
+}
+
+/// An argument `timeout`: how long a call may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Timeout(pub(crate) Duration);
+
+impl FromPyObject<'_, '_> for Timeout {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        seconds(&value, "timeout").map(Timeout)
     }
 }
 

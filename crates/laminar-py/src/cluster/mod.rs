@@ -43,8 +43,8 @@ pub(crate) use self::writer::{Writer, WriterBatch};
 
 use self::machines::PythonMachines;
 use self::of_process::EachProcess;
-use self::runtime::{block_on, existing_runtime, seconds};
-use crate::args;
+use self::runtime::{block_on, existing_runtime};
+use crate::args::{self, Timeout};
 use crate::errors::{invalid, of_failure, to_py};
 use crate::metadata::DeltaMetadata;
 
@@ -77,11 +77,15 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    fn new(target: Target, timeout: f64, client_id: String, cluster_id: Option<String>) -> PyResult<Self> {
-        let timeout = seconds(timeout, "timeout")?;
+    fn new(
+        target: Target,
+        timeout: Timeout,
+        client_id: String,
+        cluster_id: Option<String>,
+    ) -> PyResult<Self> {
         Ok(Cluster {
             target,
-            timeout,
+            timeout: timeout.0,
             client_id,
             pin: cluster_id.map_or_else(ClusterPin::default, ClusterPin::of),
             closed: AtomicBool::new(false),
@@ -130,10 +134,10 @@ impl Cluster {
     }
 
     /// The client of this process, with a limit for its calls.
-    pub(crate) fn client(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Client> {
+    pub(crate) fn client(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Client> {
         let client = self.opened(py)?.client;
         match timeout {
-            Some(timeout) => Ok(client.with_timeout(seconds(timeout, "timeout")?)),
+            Some(timeout) => Ok(client.with_timeout(timeout.0)),
             None => Ok(client),
         }
     }
@@ -162,7 +166,7 @@ impl Cluster {
         command: Vec<String>,
         machines: BTreeMap<String, Py<PyAny>>,
         settings: &Bound<'_, PyDict>,
-        timeout: f64,
+        timeout: Timeout,
         client_id: String,
         cluster_id: Option<String>,
     ) -> PyResult<Self> {
@@ -184,7 +188,7 @@ impl Cluster {
     fn of_addresses(
         addresses: String,
         secret: Option<String>,
-        timeout: f64,
+        timeout: Timeout,
         client_id: String,
         cluster_id: Option<String>,
     ) -> PyResult<Self> {
@@ -289,8 +293,9 @@ impl Cluster {
         &self,
         py: Python<'py>,
         partitions: bool,
-        stream: Option<String>,
+        stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let stream = stream.map(|stream| args::text(stream, "stream")).transpose()?;
         let client = self.client(py, None)?;
         let status = block_on(py, async move { client.status(partitions, stream.as_deref()).await })?;
         records::status(py, &status)

@@ -164,13 +164,3 @@ impl Wake for Parked {
         self.thread.unpark();
     }
 }
-
-/// A length of time in seconds, as users give it.
-pub(crate) fn seconds(value: f64, what: &str) -> PyResult<Duration> {
-    const SECONDS_MAX: f64 = 365.0 * 24.0 * 3600.0;
-    if value.is_finite() && (0.0..=SECONDS_MAX).contains(&value) {
-        return Ok(Duration::from_secs_f64(value));
-    }
-    let message = format!("{what} is {value}; it must be a number of seconds from 0 to {SECONDS_MAX}");
-    Err(of_failure(&Failure::invalid(message)))
-}

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::machines::PythonMachines;
-use super::runtime::{SIGNALS_INTERVAL, existing_runtime, interpreter_ends, runtime, seconds};
+use super::runtime::{SIGNALS_INTERVAL, existing_runtime, interpreter_ends, runtime};
 use super::settings;
 use crate::args;
 use crate::errors::of_failure;
@@ -46,13 +46,13 @@ pub(crate) fn run_node(
     path: &Bound<'_, PyAny>,
     machines: BTreeMap<String, Py<PyAny>>,
     settings: &Bound<'_, PyDict>,
-    linger: Option<f64>,
+    linger: Option<&Bound<'_, PyAny>>,
     stop: Py<PyAny>,
 ) -> PyResult<()> {
     let path = args::path(path, "path")?;
     let mut config = settings::config(settings)?;
     if let Some(linger) = linger {
-        config.client_timeout = seconds(linger, "linger")?;
+        config.client_timeout = args::seconds(linger, "linger")?;
     }
     let runtime = runtime(py)?;
     let machines = Arc::new(PythonMachines { classes: machines });

@@ -7,7 +7,6 @@ use laminar_node::NodeConfig;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::runtime::seconds;
 use crate::args;
 use crate::errors::invalid;
 
@@ -98,7 +97,7 @@ fn count(value: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
 }
 
 fn time(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Duration> {
-    seconds(args::fraction(value, name)?, name)
+    args::seconds(value, name)
 }
 
 fn address(value: &Bound<'_, PyAny>, name: &str) -> PyResult<SocketAddr> {

@@ -14,11 +14,11 @@ use pyo3_arrow::PyRecordBatch;
 
 use super::of_process::EachProcess;
 use super::reader::{Reader, Source};
-use super::runtime::{block_on, seconds};
+use super::runtime::block_on;
 use super::task::{self, TaskWriter};
 use super::writer::Writer;
 use super::{Cluster, batches, records, rows};
-use crate::args;
+use crate::args::{self, Timeout};
 use crate::errors::{invalid, of_failure};
 
 // Each process has a handle of its own, and so a producer id of its own.
@@ -41,7 +41,7 @@ impl Stream {
     }
 
     /// The handle of this process, with a limit for its calls.
-    pub(crate) fn handle(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<StreamHandle> {
+    pub(crate) fn handle(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<StreamHandle> {
         // Asked first: a closed cluster has no streams.
         let client = self.cluster.get().client(py, timeout)?;
         let handle = match self.handle.get() {
@@ -58,7 +58,7 @@ impl Stream {
             }
         };
         match timeout {
-            Some(timeout) => Ok(handle.with_timeout(seconds(timeout, "timeout")?)),
+            Some(timeout) => Ok(handle.with_timeout(timeout.0)),
             None => Ok(handle),
         }
     }
@@ -112,6 +112,11 @@ pub(crate) fn ordinals(values: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec
     values.map(|values| args::items(values, "partitions", ordinal)).transpose()
 }
 
+/// The node id of a run, or nobody's.
+fn run_id(value: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
+    value.map_or(Ok(0), |value| Ok(args::node_or_nobody(value)?.0))
+}
+
 #[pymethods]
 impl Stream {
     #[new]
@@ -138,7 +143,7 @@ impl Stream {
         &self,
         py: Python<'py>,
         rows: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (batches, handle) = (rows::batches(rows, &self.path)?, self.handle(py, timeout)?);
         let appended = block_on(py, async move { handle.append(&batches).await })?;
@@ -151,7 +156,7 @@ impl Stream {
         py: Python<'py>,
         partition: Option<&Bound<'_, PyAny>>,
         values: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let partition = partition.map(ordinal).transpose()?;
         let (pairs, handle) = (rows::pairs(values)?, self.handle(py, timeout)?);
@@ -173,7 +178,7 @@ impl Stream {
         follow: bool,
         include_metadata: bool,
         batch_rows: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Reader> {
         let options = ReadOptions {
             partitions: ordinals(partitions)?,
@@ -192,7 +197,8 @@ impl Stream {
     }
 
     /// Where partitions begin and end; as of a global index, if one is given.
-    fn offsets(&self, py: Python<'_>, at: Option<u64>) -> PyResult<BTreeMap<u32, (u64, u64)>> {
+    fn offsets(&self, py: Python<'_>, at: Option<&Bound<'_, PyAny>>) -> PyResult<BTreeMap<u32, (u64, u64)>> {
+        let at = at.map(|at| args::number(at, "at", 0, u64::MAX)).transpose()?;
         let handle = self.handle(py, None)?;
         let offsets = block_on(py, async move {
             match at {
@@ -204,9 +210,9 @@ impl Stream {
     }
 
     /// Wait until everything that was acknowledged is applied, and return the global index up to which it is.
-    fn barrier(&self, py: Python<'_>, timeout: f64) -> PyResult<u64> {
-        let (handle, timeout) = (self.handle(py, None)?, seconds(timeout, "timeout")?);
-        Ok(block_on(py, async move { handle.barrier(timeout).await })?.global_index)
+    fn barrier(&self, py: Python<'_>, timeout: Timeout) -> PyResult<u64> {
+        let handle = self.handle(py, None)?;
+        Ok(block_on(py, async move { handle.barrier(timeout.0).await })?.global_index)
     }
 
     /// The furthest consistent cut after ``start``: whole commits, as many as the limits allow and at least one.
@@ -220,7 +226,7 @@ impl Stream {
         rows_max: Option<&Bound<'_, PyAny>>,
         bytes_max: Option<&Bound<'_, PyAny>>,
         at: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let start = offsets(start, "start")?;
         let limit = |value: Option<&Bound<'_, PyAny>>, what, min| {
@@ -242,7 +248,7 @@ impl Stream {
         &self,
         py: Python<'_>,
         time_ms: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<BTreeMap<u32, u64>> {
         let time_ms = args::number(time_ms, "time_ms", 0, u64::MAX)?;
         let handle = self.handle(py, timeout)?;
@@ -259,7 +265,7 @@ impl Stream {
         partition: &Bound<'_, PyAny>,
         start: &Bound<'_, PyAny>,
         end: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (partition, start) = (ordinal(partition)?, args::number(start, "start", 0, u64::MAX)?);
         let end = end.map(|end| args::number(end, "end", 0, u64::MAX)).transpose()?;
@@ -321,7 +327,7 @@ impl Stream {
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
         partitions: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Writer> {
         let (name, partitions) = (args::text(name, "name")?, ordinals(partitions)?);
         let handle = self.handle(py, timeout)?;
@@ -347,7 +353,7 @@ impl Stream {
 
     /// Commit what tasks wrote as one entry, all or nothing; told as by ``append``.
     #[pyo3(signature = (
-        messages, *, query = None, batch = None, node_id = 0, epochs = None, overwrite = false, record_empty = false,
+        messages, *, query = None, batch = None, node_id = None, epochs = None, overwrite = false, record_empty = false,
         timeout = None,
     ))]
     #[allow(clippy::too_many_arguments)]
@@ -357,15 +363,16 @@ impl Stream {
         messages: &Bound<'_, PyAny>,
         query: Option<&Bound<'_, PyAny>>,
         batch: Option<&Bound<'_, PyAny>>,
-        node_id: u64,
+        node_id: Option<&Bound<'_, PyAny>>,
         epochs: Option<&Bound<'_, PyAny>>,
         overwrite: bool,
         record_empty: bool,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let messages = task::messages(messages)?;
         let epochs = epochs.map(task::epochs).transpose()?.unwrap_or_default();
         let batch = batches::named(query, batch)?;
+        let node_id = run_id(node_id)?;
         let commit = Commit { batch, node_id, epochs, overwrite, record_empty, ..Commit::default() };
         let handle = self.handle(py, timeout)?;
         let appended = block_on(py, async move { handle.commit_batch(&messages, &commit).await })?;
@@ -380,13 +387,13 @@ impl Stream {
         &self,
         py: Python<'py>,
         partition: &Bound<'_, PyAny>,
-        keep_removed: f64,
+        keep_removed: &Bound<'_, PyAny>,
         block_bytes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let partition = ordinal(partition)?;
         let block_bytes =
             block_bytes.map(|bytes| args::number(bytes, "block_bytes", 1, 1 << 30)).transpose()?;
-        let keep_removed = seconds(keep_removed, "keep_removed")?;
+        let keep_removed = args::seconds(keep_removed, "keep_removed")?;
         let handle = self.handle(py, None)?;
         let options = CompactOptions { keep_removed, block_bytes };
         let staged = block_on(py, async move { handle.compact(partition, options).await })?;
@@ -396,7 +403,7 @@ impl Stream {
     /// Append what ``compact`` staged, read up to ``end``. Rows whose key was written since are left out.
     ///
     /// ``committed`` is false if others wrote all the time; then nothing may be trimmed.
-    #[pyo3(signature = (partition, message, end, *, node_id = 0, epochs = None, timeout = None))]
+    #[pyo3(signature = (partition, message, end, *, node_id = None, epochs = None, timeout = None))]
     #[allow(clippy::too_many_arguments)]
     fn commit_compacted<'py>(
         &self,
@@ -404,16 +411,16 @@ impl Stream {
         partition: &Bound<'_, PyAny>,
         message: &Bound<'_, PyAny>,
         end: &Bound<'_, PyAny>,
-        node_id: u64,
+        node_id: Option<&Bound<'_, PyAny>>,
         epochs: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let partition = ordinal(partition)?;
         let message = args::bytes(message, "message")?.into();
         let end = args::number(end, "end", 0, u64::MAX)?;
         let rows = CompactedRows { message, end, ..CompactedRows::default() };
         let epochs = epochs.map(task::epochs).transpose()?.unwrap_or_default();
-        let held = Commit { node_id, epochs, ..Commit::default() };
+        let held = Commit { node_id: run_id(node_id)?, epochs, ..Commit::default() };
         let handle = self.handle(py, timeout)?;
         let done = block_on(py, async move { handle.commit_compacted(partition, &rows, &held).await })?;
         records::compact_commit(py, &done)
@@ -435,7 +442,7 @@ impl Stream {
         unbound: bool,
         host: Option<&Bound<'_, PyAny>>,
         pid: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let batch = NewBatch {
             writer: args::text(writer, "writer")?,
@@ -461,7 +468,7 @@ impl Stream {
         epochs: &Bound<'_, PyAny>,
         query: Option<&Bound<'_, PyAny>>,
         batch: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<()> {
         let (node_id, epochs) = (args::node_or_nobody(node_id)?.0, batches::epochs(epochs)?);
         let (batch, handle) = (batches::named(query, batch)?, self.handle(py, timeout)?);
@@ -477,7 +484,7 @@ impl Stream {
         &self,
         py: Python<'_>,
         query: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
+        timeout: Option<Timeout>,
     ) -> PyResult<Option<u64>> {
         let (query, handle) = (args::text(query, "query")?, self.handle(py, timeout)?);
         block_on(py, async move { handle.last_batch(&query).await })
@@ -485,14 +492,24 @@ impl Stream {
 
     /// Give back what a run holds of this stream, by the id that it began its batches with.
     #[pyo3(signature = (run, timeout = None))]
-    fn release_begun(&self, py: Python<'_>, run: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+    fn release_begun(
+        &self,
+        py: Python<'_>,
+        run: &Bound<'_, PyAny>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<()> {
         let (run, handle) = (batches::run(run)?, self.handle(py, timeout)?);
         block_on(py, async move { handle.release_begun(run).await })
     }
 
     /// Give back what a run holds.
     #[pyo3(signature = (node_id, timeout = None))]
-    fn release_run(&self, py: Python<'_>, node_id: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+    fn release_run(
+        &self,
+        py: Python<'_>,
+        node_id: &Bound<'_, PyAny>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<()> {
         let (node_id, handle) = (args::node_or_nobody(node_id)?.0, self.handle(py, timeout)?);
         block_on(py, async move { handle.release_run(node_id).await })
     }
