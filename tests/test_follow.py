@@ -8,6 +8,8 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,6 +101,83 @@ def test_read_follow_of_the_command_line_gets_added_partitions(tmp_path: Path) -
             finally:
                 process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
+
+
+def test_close_from_another_thread_ends_a_follower_that_waits(tmp_path: Path) -> None:
+    with laminar.open(tmp_path / "data") as db:
+        stream = db.create_stream("/a", schema=SCHEMA)
+        stream.append([{"id": 0}])
+        reader = stream.read(follow=True)
+        assert isinstance(reader, pa.RecordBatchReader)
+        assert reader.schema == SCHEMA
+        seen: list[int] = []
+
+        def follow() -> None:
+            # It ends as any loop over batches does.
+            for batch in reader:
+                seen.extend(batch["id"].to_pylist())
+
+        follows = threading.Thread(target=follow, daemon=True)
+        follows.start()
+        wait_until("it has read the row that is there, and waits for the next", lambda: seen == [0])
+        reader.close()
+        follows.join(10)
+        assert not follows.is_alive()
+        with pytest.raises(StopIteration):
+            reader.read_next_batch()
+        reader.close()
+        with stream.read(follow=True) as never_read:
+            pass
+        assert list(never_read) == []
+
+
+def test_follower_that_is_handed_to_arrow_gives_the_same_rows(tmp_path: Path) -> None:
+    with laminar.open(tmp_path / "data") as db:
+        stream = db.create_stream("/a", schema=SCHEMA)
+        stream.append([{"id": 0}, {"id": 1}])
+        reader = stream.read(follow=True, include_metadata=True)
+        imported = pa.RecordBatchReader.from_stream(reader)
+        assert imported.schema == reader.schema
+        assert imported.read_next_batch()["id"].to_pylist() == [0, 1]
+        stream.append([{"id": 2}])
+        assert reader.read_next_batch()["id"].to_pylist() == [2]
+        stream.append([{"id": 3}])
+        assert imported.read_next_batch()["id"].to_pylist() == [3]
+        reader.close()
+        with pytest.raises(StopIteration):
+            imported.read_next_batch()
+
+
+def test_follower_of_a_stopped_node_fails_at_its_timeout(tmp_path: Path) -> None:
+    with Process(GROWS, tmp_path) as node:
+        assert node.hear() == "ready"
+        with laminar.connect(tmp_path) as db:
+            reader = db.stream("/a").read(follow=True, timeout=2.0)
+            assert reader.read_next_batch()["id"].to_pylist() == [0]
+            node.kill(signal.SIGSTOP)
+            began = time.monotonic()
+            with pytest.raises(
+                laminar.UnavailableError, match=f"process {node.pid} .* did not answer within 2"
+            ) as raised:
+                reader.read_next_batch()
+            assert time.monotonic() - began < 5
+            assert not raised.value.outcome_unknown
+            node.kill(signal.SIGCONT)
+
+
+def test_follower_of_an_idle_stream_outlives_its_timeout(tmp_path: Path) -> None:
+    with Process(GROWS, tmp_path) as node:
+        assert node.hear() == "ready"
+        with laminar.connect(tmp_path) as db:
+            stream = db.stream("/a")
+            reader = stream.read(follow=True, timeout=0.5)
+            assert reader.read_next_batch()["id"].to_pylist() == [0]
+            began = time.monotonic()
+            appends = threading.Timer(2.0, lambda: stream.append([{"id": 1}]))
+            appends.start()
+            assert reader.read_next_batch()["id"].to_pylist() == [1]
+            assert time.monotonic() - began > 1.5
+            appends.join()
 
 
 def test_rows_that_are_trimmed_before_a_follower_read_them_are_told_as_that(tmp_path: Path) -> None:

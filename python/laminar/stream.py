@@ -192,7 +192,11 @@ class Stream:
         ``start`` and ``end`` are an offset, ``{partition: offset}``, or a time with a time zone; rows from ``start``
         and before ``end``. Partitions that ``{partition: offset}`` does not name are read from their first row, or to
         their last. ``at`` reads all partitions as of one cut. ``include_metadata`` adds the columns
-        ``_partition``, ``_offset``, ``_timestamp`` and ``_epoch``. ``timeout`` is how long the node may be silent.
+        ``_partition``, ``_offset``, ``_timestamp`` and ``_epoch``. ``timeout`` is how long the node may be silent: rows
+        may take longer to come, and a node that does not answer for so long is an ``UnavailableError``.
+
+        A read with ``follow`` ends with ``close()`` of the reader, also from another thread: whoever waits
+        for rows gets ``StopIteration``, as at the end of rows.
 
         Whoever follows all partitions also gets those that are added later (``alter``), each from its first row and
         within about a second; whoever follows chosen ones stays with them. A stream that is dropped ends it with
@@ -212,7 +216,12 @@ class Stream:
             batch_rows=batch_rows,
             timeout=timeout,
         )
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader, batch_rows))
+        batches = self._batches(reader, batch_rows)
+        if follow:
+            from laminar._follow import Follower  # noqa: PLC0415 - importing laminar needs no pyarrow
+
+            return Follower(reader.schema, batches, reader.close)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
     def _batches(self, reader: _native.Reader, rows_max: int | None = None) -> Iterator[pa.RecordBatch]:
         # A method, so that whoever reads keeps the stream and its node.

@@ -42,6 +42,7 @@ mod growth;
 mod guards;
 mod open_appends;
 mod ownership;
+mod presence;
 mod producer;
 mod reader;
 mod retry;

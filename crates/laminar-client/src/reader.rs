@@ -15,6 +15,7 @@ use crate::codec;
 use crate::cursor::{Chunk, Cursor, Piece};
 use crate::description::StreamInfo;
 use crate::growth::{Grown, Growth};
+use crate::presence::Presence;
 use crate::session::Limit;
 use crate::stored;
 use crate::stream::StreamHandle;
@@ -103,8 +104,8 @@ pub struct RowReader {
 enum Source {
     /// One partition after another.
     Sequence(VecDeque<Cursor>),
-    /// Whichever has rows.
-    Merged(SelectAll<BoxStream<'static, Result<Event, Failure>>>),
+    /// Whichever has rows, as long as the node is there.
+    Merged(SelectAll<BoxStream<'static, Result<Event, Failure>>>, Presence),
 }
 
 /// What comes from a source.
@@ -138,7 +139,7 @@ impl RowReader {
             shape.give(empty, RowPlace { partition: 0, first_offset: 0, time_ms: 0, epoch: 1 })?.schema();
         let cursors = cursors(&stream, &info, &options, limit).await?;
         let source = if options.follow {
-            Source::Merged(followed(&stream, &info, &options, cursors))
+            Source::Merged(followed(&stream, &info, &options, cursors), Presence::of(stream.clone()))
         } else {
             Source::Sequence(cursors.into())
         };
@@ -238,14 +239,19 @@ impl Shape {
 impl Source {
     /// Goes on with partitions that came later. Only followers hear of them.
     fn add(&mut self, cursors: Vec<Cursor>) {
-        if let Source::Merged(streams) = self {
+        if let Source::Merged(streams, _) = self {
             streams.extend(cursors.into_iter().map(chunks));
         }
     }
 
     async fn next(&mut self) -> Result<Option<Event>, Failure> {
         match self {
-            Source::Merged(streams) => streams.next().await.transpose(),
+            Source::Merged(streams, presence) => tokio::select! {
+                // What has come is given out first.
+                biased;
+                event = streams.next() => event.transpose(),
+                failure = presence.silent() => Err(failure),
+            },
             Source::Sequence(cursors) => {
                 while let Some(cursor) = cursors.front_mut() {
                     if let Some(chunk) = cursor.next_chunk().await? {

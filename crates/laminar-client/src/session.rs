@@ -254,6 +254,16 @@ impl Session {
         HelloRequest { client_version, client_id: self.config.client_id.clone() }
     }
 
+    /// Waits for an answer of the node, found anew if it must be.
+    pub(crate) async fn greet_within(&self, limit: Limit) -> Result<(), Failure> {
+        let greet = |live: Arc<Live>| async move {
+            live.transport.hello(self.greeting(), limit.deadline).await.map(drop)
+        };
+        let answer = self.call(limit, Repeat::Safe, greet).await;
+        // Nothing was sent but a greeting.
+        answer.map_err(|failure| Failure { outcome_unknown: false, ..failure })
+    }
+
     /// Greets the node that is connected. One that does not answer is left to the calls that need it.
     async fn greet(&self) {
         let live = lock(&self.of_process().live).clone();
