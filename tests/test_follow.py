@@ -180,6 +180,33 @@ def test_follower_of_an_idle_stream_outlives_its_timeout(tmp_path: Path) -> None
             appends.join()
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_start_beyond_the_end_names_partition_offset_and_end(tmp_path: Path, follow: bool) -> None:  # noqa: FBT001
+    with laminar.open(tmp_path / "data") as db:
+        stream = db.create_stream("/a", partitions=2, schema=SCHEMA)
+        stream.append([{"id": 0}])
+        stream.append([{"id": 1}])
+        stream.append([{"id": 2}])
+        end = {partition: end for partition, (_, end) in stream.offsets().items()}
+        longer = max(end, key=lambda partition: end[partition])
+        wrong: list[tuple[object, str]] = [
+            ({longer: 3}, f"partition {longer} of /a: read from offset 3 was asked and it ends at 2"),
+            (2, f"partition {1 - longer} of /a: read from offset 2 was asked and it ends at 1"),
+            ({2: 1}, "partition 2 of /a: read from offset 1 was asked and it ends at 0"),
+        ]
+        for start, message in wrong:
+            with pytest.raises(InvalidError, match=message) as refused:
+                stream.read(start=start, follow=follow)  # type: ignore[arg-type]
+            assert refused.value.stream == "/a"
+        # Exactly the end is where the next row will be.
+        reader = stream.read(start=end, follow=follow)
+        stream.append([{"id": 3}])
+        if follow:
+            assert reader.read_next_batch().to_pylist() == [{"id": 3}]
+        else:
+            assert reader.read_all().num_rows == 0
+
+
 def test_rows_that_are_trimmed_before_a_follower_read_them_are_told_as_that(tmp_path: Path) -> None:
     with laminar.open(tmp_path / "data", retention_interval=0.05) as db:
         schema = pa.schema({"n": pa.int64(), "text": pa.string()})

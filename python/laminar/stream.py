@@ -195,7 +195,8 @@ class Stream:
         ``_partition``, ``_offset``, ``_timestamp`` and ``_epoch``. ``timeout`` is how long the node may be silent: rows
         may take longer to come, and a node that does not answer for so long is an ``UnavailableError``.
 
-        A read with ``follow`` ends with ``close()`` of the reader, also from another thread: whoever waits
+        A start or an end beyond the last row of a partition is an ``InvalidError``; exactly behind it is where the next
+        row will be. A read with ``follow`` ends with ``close()`` of the reader, also from another thread: whoever waits
         for rows gets ``StopIteration``, as at the end of rows.
 
         Whoever follows all partitions also gets those that are added later (``alter``), each from its first row and

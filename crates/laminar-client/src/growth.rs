@@ -1,6 +1,5 @@
 //! Partitions that a stream gets while it is followed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +18,6 @@ pub(crate) struct Growth {
     stream: StreamHandle,
     /// The stream as it was when somebody looked last: all of its partitions are followed.
     info: Arc<StreamInfo>,
-    /// Where partitions begin that the caller has named; all others begin with their first row.
-    begins: BTreeMap<u32, u64>,
     fail_on_trimmed: bool,
 }
 
@@ -33,13 +30,8 @@ pub(crate) struct Grown {
 }
 
 impl Growth {
-    pub(crate) fn new(
-        stream: StreamHandle,
-        info: Arc<StreamInfo>,
-        begins: BTreeMap<u32, u64>,
-        fail_on_trimmed: bool,
-    ) -> Self {
-        Growth { stream, info, begins, fail_on_trimmed }
+    pub(crate) fn new(stream: StreamHandle, info: Arc<StreamInfo>, fail_on_trimmed: bool) -> Self {
+        Growth { stream, info, fail_on_trimmed }
     }
 
     /// What is added, until the stream is dropped.
@@ -72,8 +64,7 @@ impl Growth {
     fn take(&mut self, info: Arc<StreamInfo>) -> Result<Grown, Failure> {
         let added = self.info.partition_count()..info.partition_count();
         let cursors = added.map(|ordinal| {
-            let begin = self.begins.get(&ordinal).copied().unwrap_or(0);
-            let cursor = Cursor::new(self.stream.clone(), info.clone(), ordinal, begin..u64::MAX)?;
+            let cursor = Cursor::new(self.stream.clone(), info.clone(), ordinal, 0..u64::MAX)?;
             // Whoever follows was there before its first row: a row that was trimmed meanwhile is missed.
             Ok(cursor.following(true).strict(self.fail_on_trimmed, self.fail_on_trimmed))
         });

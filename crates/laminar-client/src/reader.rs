@@ -278,11 +278,7 @@ fn followed(
 ) -> SelectAll<BoxStream<'static, Result<Event, Failure>>> {
     let mut events: SelectAll<_> = cursors.into_iter().map(chunks).collect();
     if options.partitions.is_none() {
-        let begins = match &options.start {
-            Start::Offsets(offsets) => offsets.clone(),
-            _ => BTreeMap::new(),
-        };
-        let growth = Growth::new(stream.clone(), info.clone(), begins, options.fail_on_trimmed);
+        let growth = Growth::new(stream.clone(), info.clone(), options.fail_on_trimmed);
         events.push(growth.into_stream().map(|grown| grown.map(Event::Grown)).boxed());
     }
     events
@@ -324,6 +320,7 @@ async fn cursors(
         End::Time(time) => Some(stream.ask_offsets(wanted, Some(time), None, limit).await?),
         _ => None,
     };
+    check_named(info, options)?;
     let time_of = |told: &Option<BTreeMap<u32, PartitionOffsets>>, ordinal: u32| {
         told.as_ref().and_then(|told| told.get(&ordinal)).map(|told| told.time_offset)
     };
@@ -336,7 +333,7 @@ async fn cursors(
         let begin = match &options.start {
             Start::Earliest => told.start_offset,
             Start::Latest => told.end_offset,
-            Start::Offsets(_) => given.unwrap_or(told.start_offset),
+            Start::Offsets(_) => known_start(info, *ordinal, given, told, options)?,
             Start::Time(_) => time_of(&starts, *ordinal).unwrap_or(told.end_offset),
         };
         let end = match &options.end {
@@ -351,6 +348,35 @@ async fn cursors(
         cursors.push(cursor.at(options.at).following(options.follow).strict(strict, options.fail_on_trimmed));
     }
     Ok(cursors)
+}
+
+/// A start that is there, or where the next row will be: rows that nobody has appended cannot be passed over.
+fn known_start(
+    info: &StreamInfo,
+    ordinal: u32,
+    given: Option<u64>,
+    told: &PartitionOffsets,
+    options: &ReadOptions,
+) -> Result<u64, Failure> {
+    let last = told.end_offset;
+    match given {
+        // A cut may end before a row that is there by now; then nothing of it is in the cut.
+        Some(start) if start > last && options.at.is_none() => {
+            Err(beyond(info, ordinal, "from", start, last))
+        }
+        given => Ok(given.unwrap_or(told.start_offset)),
+    }
+}
+
+/// Partitions that are not there have no rows either. Those that were not chosen are of no concern.
+fn check_named(info: &StreamInfo, options: &ReadOptions) -> Result<(), Failure> {
+    let (Start::Offsets(offsets), None, None) = (&options.start, &options.partitions, options.at) else {
+        return Ok(());
+    };
+    match offsets.range(info.partition_count()..).find(|(_, start)| **start > 0) {
+        Some((ordinal, start)) => Err(beyond(info, *ordinal, "from", *start, 0)),
+        None => Ok(()),
+    }
 }
 
 /// An end that is there: rows that nobody has appended cannot be waited for without `follow`.
@@ -368,11 +394,15 @@ fn known_end(
     if options.at.is_some() || matches!(options.end, End::Time(_)) {
         return Ok(last);
     }
+    Err(beyond(info, ordinal, "up to", end, last))
+}
+
+fn beyond(info: &StreamInfo, ordinal: u32, which: &str, offset: u64, last: u64) -> Failure {
     let path = &info.path;
     let message = format!(
-        "partition {ordinal} of {path}: read up to offset {end} was asked and it ends at {last}; ask for less"
+        "partition {ordinal} of {path}: read {which} offset {offset} was asked and it ends at {last}; ask for less"
     );
-    Err(Failure::invalid(message).with("partition", ordinal).with("stream", path.as_str()))
+    Failure::invalid(message).with("partition", ordinal).with("stream", path.as_str())
 }
 
 #[cfg(test)]
@@ -398,6 +428,31 @@ mod tests {
         for options in [at, end] {
             assert_eq!(check(&options).unwrap_err().class, ErrorClass::Invalid);
         }
+    }
+
+    #[test]
+    fn a_start_beyond_the_last_row_is_refused_unless_a_cut_is_asked_for() {
+        let info = crate::description::tests::bytes_stream(1);
+        let told = PartitionOffsets { partition_id: 100, start_offset: 3, end_offset: 10, time_offset: 0 };
+        let start = |start, options: &ReadOptions| known_start(&info, 0, start, &told, options);
+        for follow in [false, true] {
+            let options = ReadOptions { follow, ..Default::default() };
+            assert_eq!(start(None, &options).unwrap(), 3);
+            assert_eq!(start(Some(10), &options).unwrap(), 10, "where the next row will be");
+            let failure = start(Some(11), &options).unwrap_err();
+            assert!(failure.message.contains("from offset 11 was asked and it ends at 10"), "{failure}");
+        }
+        assert_eq!(start(Some(11), &ReadOptions { at: Some(3), ..Default::default() }).unwrap(), 11);
+        let named = |partition, offset| {
+            let start = Start::Offsets(BTreeMap::from([(partition, offset)]));
+            check_named(&info, &ReadOptions { start, ..Default::default() })
+        };
+        assert!(named(0, 7).is_ok() && named(1, 0).is_ok());
+        let failure = named(1, 7).unwrap_err();
+        assert!(
+            failure.message.contains("partition 1 of") && failure.message.contains("it ends at 0"),
+            "{failure}"
+        );
     }
 
     #[test]
