@@ -449,6 +449,34 @@ def test_forks_while_threads_append_leave_the_child_free(folder: Path) -> None:
         assert [numbers.count(n) for n in (0, 1, 9)] == [*count, 5]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_fork_while_a_folder_is_opened_and_closed_leaves_the_child_free_to_open(tmp_path: Path) -> None:
+    """Whose turn it is to open a folder must not be remembered in a child: nobody there will give it back."""
+    stop = threading.Event()
+
+    def open_and_close() -> None:
+        while not stop.is_set():
+            laminar.open(tmp_path / "parent").close()
+
+    opens = threading.Thread(target=open_and_close)
+    opens.start()
+    try:
+        wait_until("it has begun", lambda: (tmp_path / "parent" / "folder.json").exists())
+        for number in range(5):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    with laminar.open(tmp_path / f"child-{number}", timeout=20.0) as db:
+                        code = 0 if db.streams() == [] else 2
+                finally:
+                    os._exit(code)
+            assert _exit_code(child) == 0
+    finally:
+        stop.set()
+        opens.join()
+
+
 def test_child_that_forked_does_not_keep_the_folder(folder: Path) -> None:
     script = """
 db = laminar.open(folder)

@@ -42,6 +42,8 @@ pub struct NodeConfig {
     pub stage_age: Duration,
     /// How long opening waits for the groups to have everything again (`node.recovery_timeout`).
     pub recovery_timeout: Duration,
+    /// How long closing waits for the node to stop; it goes on stopping after that (`node.close_timeout`).
+    pub close_timeout: Duration,
     /// How long a call may take that names no time of its own (`node.call_timeout`).
     pub call_timeout: Duration,
     /// Runs of writers that are over and still known by name, for `why` (`node.workers_kept_max`).
@@ -73,6 +75,7 @@ impl Default for NodeConfig {
             stage_interval: Duration::from_secs(600),
             stage_age: Duration::from_secs(24 * 3600),
             recovery_timeout: Duration::from_secs(60),
+            close_timeout: Duration::from_secs(30),
             call_timeout: Duration::from_secs(30),
             workers_kept_max: 1000,
             disk_faults: None,

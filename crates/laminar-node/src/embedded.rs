@@ -9,23 +9,25 @@
 //! A client that loses its node asks again: if the lock is free by then, it becomes the node itself, and the others find it.
 //! It is then of one cluster: a folder that is gone is not made anew, and one of another cluster is left alone.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use laminar_client::{Connected, ConnectionId, Connector, Transport};
 use laminar_rpc::{ErrorClass, Failure};
 
+pub use crate::running::{forget_in_forked_child, stop_all};
+
 use crate::config::NodeConfig;
 use crate::folder::{Endpoint, Folder, FolderError};
 use crate::machines::ApplicationMachines;
-use crate::node::{Node, lock};
+use crate::node::Node;
+use crate::running::{self, Running};
 use crate::serve::serve;
 
 /// How long a detached node may take to answer after it was started.
@@ -55,22 +57,10 @@ pub struct FolderConnector {
     closed: AtomicBool,
 }
 
-/// The nodes that run in this process, by folder.
-static RUNNING: Mutex<BTreeMap<PathBuf, Running>> = Mutex::new(BTreeMap::new());
-/// One folder is opened at a time.
-static OPENING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-struct Running {
-    node: Node,
-    endpoint: Endpoint,
-    users: usize,
-}
-
 impl FolderConnector {
     /// A handle on a folder. Nothing is opened before the first call.
     pub fn new(path: &Path, role: Role, config: NodeConfig, machines: Arc<dyn ApplicationMachines>) -> Self {
-        let path =
-            path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned());
+        let path = without_links(path);
         Self { path, role, config, machines, uses: AtomicBool::new(false), closed: AtomicBool::new(false) }
     }
 
@@ -83,28 +73,19 @@ impl FolderConnector {
     ///
     /// # Errors
     ///
-    /// Unavailable, if what was written last could not be synced.
+    /// Unavailable: what was written last could not be synced, or the node did not stop within its `close_timeout`. It goes
+    /// on stopping then, and the folder stays locked until it has.
     pub async fn close(&self) -> Result<(), Failure> {
         self.closed.store(true, Ordering::SeqCst);
         if !self.uses.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        let _one = OPENING.lock().await;
-        let last = {
-            let mut running = lock(&RUNNING);
-            let Some(found) = running.get_mut(&self.path) else { return Ok(()) };
-            found.users = found.users.saturating_sub(1);
-            if found.users > 0 { None } else { running.remove(&self.path) }
-        };
-        match last {
-            Some(running) => stop(running, &self.path).await,
-            None => Ok(()),
-        }
+        running::close(&self.path, self.config.close_timeout).await
     }
 
     /// The node, if it runs in this process.
     pub fn local_node(&self) -> Option<Node> {
-        lock(&RUNNING).get(&self.path).map(|running| running.node.clone())
+        running::with(&self.path, |running| running.node.clone())
     }
 
     async fn find(&self, cluster: Option<&str>) -> Result<Connected, Failure> {
@@ -114,7 +95,7 @@ impl FolderConnector {
                 self.path.display()
             )));
         }
-        let _one = OPENING.lock().await;
+        let _turn = running::turn(&self.path).await;
         if let Some(connected) = self.running_here() {
             return Ok(connected);
         }
@@ -142,15 +123,16 @@ impl FolderConnector {
     }
 
     fn running_here(&self) -> Option<Connected> {
-        let mut running = lock(&RUNNING);
-        let found = running.get_mut(&self.path)?;
-        if found.node.is_stopping() {
-            return None;
-        }
-        if !self.uses.swap(true, Ordering::SeqCst) {
-            found.users += 1;
-        }
-        Some(local(found))
+        running::with(&self.path, |found| {
+            if found.node.is_stopping() {
+                return None;
+            }
+            if !self.uses.swap(true, Ordering::SeqCst) {
+                found.users += 1;
+            }
+            Some(local(found))
+        })
+        .flatten()
     }
 
     async fn become_node(&self, folder: Folder) -> Result<Connected, Failure> {
@@ -165,8 +147,7 @@ impl FolderConnector {
         let running = Running { node, endpoint, users: 1 };
         let connected = local(&running);
         self.uses.store(true, Ordering::SeqCst);
-        // One that stopped by itself may still stand there.
-        lock(&RUNNING).insert(self.path.clone(), running);
+        running::keep(&self.path, running);
         Ok(connected)
     }
 
@@ -261,6 +242,17 @@ fn spawn(command: &[String]) -> io::Result<std::process::Child> {
         .spawn()
 }
 
+/// The path of a folder without links, also of one that is not there yet: a folder has one name in this process.
+fn without_links(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let real = path.ancestors().find_map(|there| Some((there.canonicalize().ok()?, there)));
+    match real.and_then(|(real, there)| Some((real, path.strip_prefix(there).ok()?))) {
+        Some((real, rest)) if !rest.as_os_str().is_empty() => real.join(rest),
+        Some((real, _)) => real,
+        None => path,
+    }
+}
+
 fn local(running: &Running) -> Connected {
     let endpoint = &running.endpoint;
     Connected {
@@ -268,32 +260,6 @@ fn local(running: &Running) -> Connected {
         id: ConnectionId(format!("this process, epoch {}", endpoint.folder_epoch)),
         address: endpoint.address.clone(),
     }
-}
-
-async fn stop(running: Running, path: &Path) -> Result<(), Failure> {
-    let stopped = running.node.shutdown().await;
-    running.endpoint.remove(path);
-    running.node.folder().release();
-    stopped
-}
-
-/// Ends every node of this process: the interpreter is going.
-pub async fn stop_all() {
-    let _one = OPENING.lock().await;
-    let all = std::mem::take(&mut *lock(&RUNNING));
-    for (path, running) in all {
-        drop(stop(running, &path).await);
-    }
-}
-
-/// Forgets the parent's nodes in a forked child: their threads are not here, and the locks are the parent's.
-pub fn forget_in_forked_child() {
-    if let Ok(mut running) = RUNNING.try_lock() {
-        // Dropped, they would wait for threads that do not exist.
-        std::mem::forget(std::mem::take(&mut *running));
-    }
-    crate::metrics::listener::close_in_forked_child();
-    crate::folder::close_locks_in_forked_child();
 }
 
 impl Connector for FolderConnector {
@@ -341,7 +307,7 @@ pub async fn run_detached(
     machines: Arc<dyn ApplicationMachines>,
     stop_asked: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
-    let linger = config.client_timeout;
+    let (linger, close_timeout) = (config.client_timeout, config.close_timeout);
     let Some(folder) = Folder::take(path, None).map_err(|error: FolderError| Failure::from(error))? else {
         return Ok(());
     };
@@ -362,5 +328,6 @@ pub async fn run_detached(
         () = stop_asked => {}
         () = node.stopped() => {}
     }
-    stop(Running { node: node.clone(), endpoint, users: 0 }, &path).await
+    running::keep(&path, Running { node: node.clone(), endpoint, users: 1 });
+    running::close(&path, close_timeout).await
 }

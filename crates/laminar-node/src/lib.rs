@@ -36,6 +36,7 @@ mod node;
 mod ownership;
 mod random;
 mod refused;
+mod running;
 mod serve;
 mod service;
 mod staged_kv;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod begin_batch;
+mod closing;
 mod embedded;
 mod left_rows;
 mod paused;

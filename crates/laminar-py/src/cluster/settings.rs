@@ -36,6 +36,7 @@ const SETTINGS: &[Setting] = &[
     ("guard_refresh", |config, value, name| put(&mut config.guard_refresh, time(value, name))),
     ("retention_interval", |config, value, name| put(&mut config.retention_interval, time(value, name))),
     ("recovery_timeout", |config, value, name| put(&mut config.recovery_timeout, time(value, name))),
+    ("close_timeout", |config, value, name| put(&mut config.close_timeout, time(value, name))),
     ("call_timeout", |config, value, name| put(&mut config.call_timeout, time(value, name))),
     ("client_timeout", |config, value, name| put(&mut config.client_timeout, time(value, name))),
     ("stage_interval", |config, value, name| put(&mut config.stage_interval, time(value, name))),
