@@ -820,9 +820,9 @@ class Reader:
     def schema(self) -> pa.Schema:
         """The columns of the batches."""
     def next(self) -> pa.RecordBatch | None:
-        """The next batch; ``None`` at the end."""
+        """The next batch; ``None`` at the end, and once it is closed, also by another thread meanwhile."""
     def close(self) -> None:
-        """Let go of the node; reading is over."""
+        """Let go of the node; reading is over, also for a thread that waits for rows."""
 
 @final
 class Writer:
