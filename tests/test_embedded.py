@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -197,7 +199,12 @@ def test_connect_to_what_is_no_laminar_folder_fails_at_once(folder: Path, tmp_pa
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("dear")
     (tmp_path / "file").write_text("text")
-    wrong = {"data": "no such folder", "empty": "not a laminar folder", "other": "not a laminar", "file": "not a folder"}
+    wrong = {
+        "data": "no such folder",
+        "empty": "not a laminar folder",
+        "other": "not a laminar",
+        "file": "not a folder",
+    }
     for name, why in wrong.items():
         began = time.monotonic()
         with pytest.raises(InvalidError, match=why):
@@ -366,6 +373,61 @@ def test_detached_node_has_the_machines_that_it_can_import(folder: Path, monkeyp
         assert db.status().paused == []
     with pytest.raises(InvalidError, match="cannot import"):
         laminar.open(folder, detached=True, machines={"count": type("Local", (Count,), {"__module__": "__main__"})})
+
+
+def test_detached_node_that_cannot_import_a_machine_is_told_at_once(folder: Path) -> None:
+    nowhere = type("Nowhere", (Count,), {"__module__": "nowhere_to_be_found"})
+    began = time.monotonic()
+    with pytest.raises(InvalidError, match="ModuleNotFoundError: No module named 'nowhere_to_be_found'"):
+        laminar.open(folder, detached=True, machines={"count": nowhere})
+    assert time.monotonic() - began < 20
+
+
+def test_detached_node_that_cannot_start_is_tried_a_few_times_and_its_reason_told(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match=f"cannot listen on {address}") as raised:
+            laminar.open(folder, detached=True, listen=address, timeout=6.0)
+    assert not raised.value.outcome_unknown
+    assert 1 <= (folder / "node.log").read_text().count("failed: cannot listen") <= 3
+    with laminar.open(folder) as db:
+        assert db.streams() == []
+
+
+def test_node_process_that_finds_another_to_be_the_node_says_so(folder: Path) -> None:
+    with laminar.open(folder):
+        done = subprocess.run([sys.executable, "-m", "laminar.node", folder], check=False, timeout=60)
+        assert done.returncode == 75
+    assert not (folder / "node.log").exists()
+
+
+def test_detached_node_whose_start_met_a_lock_for_a_moment_is_started_again(folder: Path) -> None:
+    """Somebody has the lock just while the first process looks for it; nobody is the node then."""
+    folder.mkdir()
+    opened: list[laminar.Cluster] = []
+    opens = threading.Thread(target=lambda: opened.append(laminar.open(folder, detached=True, client_timeout=1.0)))
+    opens.start()
+    (started,) = wait_until("a process is started", lambda: _processes_of(folder))
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_until("it has given up", lambda: started not in _processes_of(folder))
+    opens.join(15)
+    assert len(opened) == 1
+    assert opened[0].status().node.pid != started
+    opened[0].close()
+
+
+def _processes_of(folder: Path) -> list[int]:
+    """The processes that are to be the node of a folder."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = line.read_bytes().split(b"\0")
+            if b"laminar.node" in words and os.fsencode(folder) in words:
+                found.append(int(line.parent.name))
+    return found
 
 
 def test_pickled_handles_work_here_and_in_another_process(folder: Path) -> None:

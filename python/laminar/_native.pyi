@@ -29,6 +29,8 @@ from laminar.metadata import (
 )
 
 __all__ = [
+    "EXIT_INVALID",
+    "EXIT_NOT_THE_NODE",
     "AssignmentPlan",
     "Cluster",
     "ConditionalPut",
@@ -59,6 +61,10 @@ __all__ = [
 ]
 
 __version__: str
+#: How the process of a node ends that would fail again, whatever happens around it.
+EXIT_INVALID: int
+#: How it ends if another process is the node.
+EXIT_NOT_THE_NODE: int
 
 _Owner: TypeAlias = tuple[int, int]
 _RequestId: TypeAlias = int | str | bytes | UUID | None
@@ -900,9 +906,9 @@ def run_node(
     settings: dict[str, Any],
     linger: float | None,
     stop: Callable[[], bool],
-) -> None:
+) -> bool:
     """Be the node of a folder until no client has needed it for a while, or ``stop`` says so.
 
-    ``stop`` is called some twenty times a second, from when the node answers. Returns at once if another process is the
-    node.
+    ``stop`` is called some twenty times a second, from when the node answers. Returns ``False`` at once if another
+    process is the node.
     """

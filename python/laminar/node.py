@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
@@ -51,10 +52,25 @@ class _Process:
         os.dup2(log, 2)
         os.close(log)
 
+    def fail(self, what: str, code: int) -> int:
+        """Say why it ends: to whoever started it, and in the log if the folder is laminar's."""
+        if not self._logs:
+            self._say(what.rstrip())
+            if (self._path / "folder.json").exists():
+                self.open_log()
+        if self._logs:
+            self.log(f"failed: {what.rstrip()}")
+        return code
+
     def log(self, line: str) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        sys.stderr.write(f"{now} {line}\n")
-        sys.stderr.flush()
+        self._say(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {line}")
+
+    @staticmethod
+    def _say(line: str) -> None:
+        # Whoever started it may be gone.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,27 +87,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, process.on_signal)
     try:
-        _native.run_node(
-            given.path,
-            machines=dict(_machine(text) for text in given.machine),
-            settings=dict(_setting(text) for text in given.settings),
-            linger=given.linger,
-            stop=process.stop,
+        machines = dict(_machine(text) for text in given.machine)
+        settings = dict(_setting(text) for text in given.settings)
+    except Exception as error:  # noqa: BLE001 - whatever a module does when it is imported
+        return process.fail(_told(error), _native.EXIT_INVALID)
+    try:
+        was_the_node = _native.run_node(
+            given.path, machines=machines, settings=settings, linger=given.linger, stop=process.stop
         )
-    except LaminarError as error:
-        _report(process, given.path, str(error))
-        return 1
-    except Exception:  # noqa: BLE001 - whatever ends the process is to stand in its log
-        _report(process, given.path, traceback.format_exc())
-        return 1
+    except Exception as error:  # noqa: BLE001 - whatever ends the process is to stand in its log
+        is_final = isinstance(error, InvalidError)
+        return process.fail(_told(error), _native.EXIT_INVALID if is_final else 1)
+    if not was_the_node:
+        return _native.EXIT_NOT_THE_NODE
     process.log("is no longer the node")
     return 0
 
 
-def _report(process: _Process, path: Path, what: str) -> None:
-    if (path / "folder.json").exists():
-        process.open_log()
-    process.log(f"failed: {what}")
+def _told(error: Exception) -> str:
+    """An error as its last line tells it; one that is not laminar's with the way to it."""
+    return str(error) if isinstance(error, LaminarError) else "".join(traceback.format_exception(error))
 
 
 def _machine(text: str) -> tuple[str, Any]:

@@ -9,10 +9,7 @@
 //! A client that loses its node asks again: if the lock is free by then, it becomes the node itself, and the others find it.
 //! It is then of one cluster: a folder that is gone is not made anew, and one of another cluster is left alone.
 
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,11 +17,15 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use laminar_client::{Connected, ConnectionId, Connector, Transport};
 use laminar_rpc::{ErrorClass, Failure};
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::Instant;
 
+pub use crate::detached::{EXIT_INVALID, EXIT_NOT_THE_NODE, run_detached};
 pub use crate::running::{forget_in_forked_child, stop_all};
 
 use crate::config::NodeConfig;
-use crate::folder::{Endpoint, Folder, FolderError};
+use crate::detached::{self, Starts};
+use crate::folder::{Endpoint, Folder};
 use crate::machines::ApplicationMachines;
 use crate::node::Node;
 use crate::running::{self, Running};
@@ -55,13 +56,21 @@ pub struct FolderConnector {
     /// Whether this handle counts among the users of a node in this process.
     uses: AtomicBool,
     closed: AtomicBool,
+    starts: Starts,
 }
 
 impl FolderConnector {
     /// A handle on a folder. Nothing is opened before the first call.
     pub fn new(path: &Path, role: Role, config: NodeConfig, machines: Arc<dyn ApplicationMachines>) -> Self {
-        let path = without_links(path);
-        Self { path, role, config, machines, uses: AtomicBool::new(false), closed: AtomicBool::new(false) }
+        Self {
+            path: without_links(path),
+            role,
+            config,
+            machines,
+            uses: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            starts: Starts::default(),
+        }
     }
 
     /// The folder.
@@ -156,12 +165,16 @@ impl FolderConnector {
         Failure::unavailable(format!("{}: {what}", self.path.display()))
     }
 
+    fn busy(&self) -> Failure {
+        let what = "another process is opening or closing it; try again";
+        Failure::unavailable(format!("{}: {what}", self.path.display()))
+    }
+
     async fn other_process(&self) -> Result<Connected, Failure> {
         let path = self.path.clone();
         let endpoint = blocking(move || Endpoint::read(&path)).await??;
         let Some(endpoint) = endpoint else {
-            let what = "another process is opening or closing it; try again";
-            return Err(Failure::unavailable(format!("{}: {what}", self.path.display())));
+            return Err(self.busy());
         };
         let transport = match tokio::time::timeout(CONNECT_WAIT, self.transport(&endpoint)).await {
             Ok(connected) => connected?,
@@ -174,6 +187,7 @@ impl FolderConnector {
                 return Err(Failure::new(ErrorClass::Network, message).with("pid", endpoint.pid));
             }
         };
+        self.starts.succeed();
         let id = ConnectionId(format!("{} of process {}", endpoint.address, endpoint.pid));
         Ok(Connected { transport, id, address: endpoint.address })
     }
@@ -191,55 +205,43 @@ impl FolderConnector {
 
     /// Starts a process for the node, and waits until it answers.
     async fn start_node(&self, command: &[String]) -> Result<Connected, Failure> {
+        self.starts.check(Instant::now())?;
         let before = Endpoint::read(&self.path).ok().flatten();
-        let command = command.to_vec();
         let shown = command.join(" ");
-        let mut child = blocking(move || spawn(&command)).await?.map_err(|error| {
-            Failure::unavailable(format!("the node's process could not be started ({shown}): {error}"))
-        })?;
-        let until = tokio::time::Instant::now() + START_WAIT;
+        let command = command.to_vec();
+        let mut ending = match blocking(move || detached::start(&command)).await? {
+            Ok(ending) => ending,
+            Err(error) => {
+                let what = format!("the node's process could not be started ({shown}): {error}");
+                return Err(self.starts.fail(Failure::unavailable(what), Instant::now()));
+            }
+        };
+        let until = Instant::now() + START_WAIT;
         loop {
             let now = Endpoint::read(&self.path).ok().flatten();
             if now.is_some() && now != before {
                 match self.other_process().await {
-                    Ok(connected) => {
-                        // Nobody waits for it otherwise, and it would stay as a zombie of this process.
-                        std::thread::spawn(move || drop(child.wait()));
-                        return Ok(connected);
-                    }
-                    Err(failure) if tokio::time::Instant::now() >= until => return Err(failure),
+                    Ok(connected) => return Ok(connected),
+                    Err(failure) if Instant::now() >= until => return Err(failure),
                     Err(_) => {}
                 }
             }
-            let ended = child.try_wait().ok().flatten();
-            if let Some(ended) = ended
-                && !ended.success()
-            {
-                let message = format!(
-                    "the node's process ended with {ended} before it answered ({shown}); look at node.log in the folder"
-                );
-                return Err(Failure::unavailable(message));
+            match ending.try_recv() {
+                // Whoever calls asks again at once, and finds the winner, or that the lock was held for a moment only.
+                Ok(ended) if ended.is_not_the_node() => return Err(self.busy()),
+                Ok(ended) => return Err(self.starts.fail(ended.failure(&shown), Instant::now())),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Closed) => {
+                    return Err(Failure::internal("waiting for the node's process ended; report it"));
+                }
             }
-            if tokio::time::Instant::now() >= until {
-                let message = format!("the node's process did not answer within {START_WAIT:?} ({shown})");
-                return Err(Failure::unavailable(message));
+            if Instant::now() >= until {
+                let what = format!("the node's process did not answer within {START_WAIT:?} ({shown})");
+                return Err(self.starts.fail(Failure::unavailable(what), Instant::now()));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-}
-
-fn spawn(command: &[String]) -> io::Result<std::process::Child> {
-    let (program, arguments) =
-        command.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no command"))?;
-    // Its own process group: Ctrl-C in the client's terminal is not for it.
-    Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
 }
 
 /// The path of a folder without links, also of one that is not there yet: a folder has one name in this process.
@@ -292,42 +294,4 @@ impl std::fmt::Debug for FolderConnector {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Failure::internal("work on the folder ended unexpectedly; report it"))
-}
-
-/// Runs the node of a folder in this process until nobody has needed it for a while: a detached node.
-///
-/// Returns at once if another process is the node.
-///
-/// # Errors
-///
-/// As opening.
-pub async fn run_detached(
-    path: &Path,
-    config: NodeConfig,
-    machines: Arc<dyn ApplicationMachines>,
-    stop_asked: impl Future<Output = ()>,
-) -> Result<(), Failure> {
-    let (linger, close_timeout) = (config.client_timeout, config.close_timeout);
-    let Some(folder) = Folder::take(path, None).map_err(|error: FolderError| Failure::from(error))? else {
-        return Ok(());
-    };
-    let path = folder.path().to_owned();
-    let node = Node::open(folder, config, machines).await?;
-    let endpoint = serve(&node).await?;
-    let started = tokio::time::Instant::now();
-    let unused = async {
-        loop {
-            tokio::time::sleep(linger / 10).await;
-            if started.elapsed() > linger && node.idle_for() > linger {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = unused => {}
-        () = stop_asked => {}
-        () = node.stopped() => {}
-    }
-    running::keep(&path, Running { node: node.clone(), endpoint, users: 1 });
-    running::close(&path, close_timeout).await
 }

@@ -27,6 +27,7 @@
 
 mod clock;
 mod config;
+mod detached;
 pub mod embedded;
 mod error;
 pub mod folder;

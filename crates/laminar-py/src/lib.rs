@@ -42,6 +42,8 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::gate::guard_forks(module.py())?;
+        module.add("EXIT_INVALID", laminar_node::embedded::EXIT_INVALID)?;
+        module.add("EXIT_NOT_THE_NODE", laminar_node::embedded::EXIT_NOT_THE_NODE)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

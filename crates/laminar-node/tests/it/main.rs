@@ -4,6 +4,7 @@
 
 mod begin_batch;
 mod closing;
+mod detached;
 mod embedded;
 mod left_rows;
 mod paused;

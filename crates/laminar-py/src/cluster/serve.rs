@@ -37,8 +37,8 @@ fn stop_nodes(py: Python<'_>) {
 
 /// Be the node of a folder until no client has needed it for a while, or ``stop`` says so.
 ///
-/// ``stop`` is called some twenty times a second, from when the node answers. Returns at once if another process is the
-/// node.
+/// ``stop`` is called some twenty times a second, from when the node answers. Returns ``False`` at once if another
+/// process is the node.
 #[pyfunction]
 #[pyo3(signature = (path, *, machines, settings, linger, stop))]
 pub(crate) fn run_node(
@@ -48,7 +48,7 @@ pub(crate) fn run_node(
     settings: &Bound<'_, PyDict>,
     linger: Option<&Bound<'_, PyAny>>,
     stop: Py<PyAny>,
-) -> PyResult<()> {
+) -> PyResult<bool> {
     let path = args::path(path, "path")?;
     let mut config = settings::config(settings)?;
     if let Some(linger) = linger {
@@ -77,6 +77,7 @@ pub(crate) fn run_node(
         };
         runtime.block_on(run_detached(&path, config, machines, stop_asked))
     });
-    done.map_err(|failure| of_failure(&failure))?;
-    std::mem::replace(&mut *asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner), Ok(()))
+    let was_the_node = done.map_err(|failure| of_failure(&failure))?;
+    std::mem::replace(&mut *asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner), Ok(()))?;
+    Ok(was_the_node)
 }
