@@ -523,7 +523,7 @@ def test_fork_while_a_folder_is_opened_and_closed_leaves_the_child_free_to_open(
     opens = threading.Thread(target=open_and_close)
     opens.start()
     try:
-        wait_until("it has begun", lambda: (tmp_path / "parent" / "folder.json").exists())
+        wait_until("it has begun", (tmp_path / "parent" / "folder.json").exists)
         for number in range(5):
             child = os.fork()
             if child == 0:

@@ -176,7 +176,11 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """End the handle. A node in this process ends with its last handle. A second time does nothing."""
+        """End the handle. A node in this process ends with its last handle. A second time does nothing.
+
+        It waits for the node up to ``close_timeout``, a setting of ``laminar.open``. One that needs longer is an
+        ``UnavailableError``; it goes on stopping, and the folder stays locked until it has.
+        """
         self._native.close()
 
     def __enter__(self) -> Self:
