@@ -62,7 +62,7 @@ class Soak:
         )
 
     def cluster(self) -> laminar.Cluster:
-        """A client that starts the node again if it was killed, to stay until a driver has ended and rows are compared."""
+        """A client that starts the node again if it was killed. The node stays until rows are compared."""
         return laminar.open(Path(self._endpoint), detached=True, client_timeout=60.0)
 
     def rows(self) -> int:
