@@ -54,8 +54,15 @@ enum BatchPlan {
 
 #[derive(Debug, Clone)]
 enum RecordPlan {
-    Partition { partition: PartitionPlan, epoch_off: i64, owner_off: u64, change: ChangePlan },
+    Partition {
+        partition: PartitionPlan,
+        epoch_off: i64,
+        owner_off: u64,
+        change: ChangePlan,
+    },
     Expire(Vec<u128>),
+    /// How the names of queries begin.
+    Forget(&'static str),
     Mint,
     Noop,
 }
@@ -123,6 +130,7 @@ fn record_plan() -> impl Strategy<Value = RecordPlan> {
     prop_oneof![
         24 => partition,
         2 => vec(block(), 0..4).prop_map(RecordPlan::Expire),
+        1 => prop::sample::select(vec!["query-1", "query-2", "query-", "other"]).prop_map(RecordPlan::Forget),
         2 => Just(RecordPlan::Mint),
         1 => Just(RecordPlan::Noop),
     ]
@@ -207,6 +215,7 @@ impl RecordPlan {
             RecordPlan::Expire(blocks) => {
                 return Record::ExpireStage(blocks.iter().copied().map(BlockId).collect());
             }
+            RecordPlan::Forget(begin) => return Record::ForgetQueries((*begin).to_owned()),
             RecordPlan::Mint => return Record::MintProducer,
             RecordPlan::Noop => return Record::Noop,
         };

@@ -48,6 +48,11 @@ impl Invariants {
         {
             return Err(format!("TXN-2: {id} applied {producer:?} again"));
         }
+        for record in &entry.records {
+            if let Record::ForgetQueries(begin) = record {
+                self.forget(begin);
+            }
+        }
         if let Some(batch) = &entry.batch {
             let before = self.batches.insert(batch.query.clone(), (batch.number, outcome.clone()));
             if before.is_some_and(|(last, _)| last >= batch.number) {
@@ -62,6 +67,15 @@ impl Invariants {
             }
             None => Ok(()),
         }
+    }
+
+    /// A batch may come again once no partition that has its rows is there.
+    fn forget(&mut self, begin: &str) {
+        let partitions = &self.partitions;
+        let is_there = |id: &PartitionId| partitions.get(id).is_some_and(|seen| !seen.destroyed);
+        self.batches.retain(|query, (_, last)| {
+            !query.starts_with(begin) || last.placed.iter().any(|placed| is_there(&placed.partition))
+        });
     }
 
     /// What is called a duplicate was accepted before, with the same answer.

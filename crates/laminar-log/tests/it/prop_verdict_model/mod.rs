@@ -142,6 +142,11 @@ impl Model {
         if mints {
             self.mint(id.index);
         }
+        for record in &entry.records {
+            if let Record::ForgetQueries(begin) = record {
+                self.forget(begin);
+            }
+        }
         if let Some(batch) = &entry.batch {
             self.batches.push((batch.clone(), outcome.clone()));
         }
@@ -195,6 +200,18 @@ impl Model {
     pub(crate) fn is_expired(&self, block: u128) -> bool {
         let floor = self.expired.iter().rev().nth(self.limits.expired_blocks_max as usize);
         self.expired.contains(&block) || floor.is_some_and(|floor| block <= *floor)
+    }
+
+    /// Queries go whose last batch put rows into no partition that exists.
+    fn forget(&mut self, begin: &str) {
+        let live: BTreeSet<PartitionId> = self.live().collect();
+        let queries: BTreeSet<String> = self.batches.iter().map(|(batch, _)| batch.query.clone()).collect();
+        for query in queries.into_iter().filter(|query| query.starts_with(begin)) {
+            let (_, last) = self.last_batch(&query).expect("it has batches");
+            if last.placed.iter().all(|placed| !live.contains(&placed.partition)) {
+                self.batches.retain(|(batch, _)| batch.query != query);
+            }
+        }
     }
 
     pub(crate) fn last_batch(&self, query: &str) -> Option<(u64, Outcome)> {
