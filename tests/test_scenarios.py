@@ -284,6 +284,28 @@ def test_stale_batch_that_was_passed_over_is_not_said_to_have_landed(stream: lam
     assert _numbers(stream) == Counter([6])
 
 
+def test_batch_of_a_run_that_was_not_heard_and_replaced_says_whether_it_had_landed(folder: Path) -> None:
+    # It is never heard, and claims again only when it is refused: that must not hide what the refusal says.
+    with laminar.open(folder, heartbeat_interval=60.0, worker_timeout=0.2) as db:
+        stream = db.create_stream("/numbers", partitions=PARTITIONS, schema=SCHEMA, key="n")
+        first = stream.writer("ingest")
+        with first.batch(query="q", batch=1) as batch:
+            batch.append(_rows(1))
+        wait_until("its registration ends", lambda: all(node.state != "active" for node in _workers(db)))
+        stream.writer("second").close()
+        for number, landed in ((1, True), (2, False)):
+            again = first.batch(query="q", batch=number)
+            again.append(_rows(number))
+            with pytest.raises(StaleEpochError) as raised:
+                again.commit()
+            assert (raised.value.batch_committed, raised.value.outcome_unknown) == (landed, False)
+        assert _numbers(stream) == Counter([1])
+
+
+def _workers(db: laminar.Cluster) -> list[laminar.NodeStatus]:
+    return [node for node in db.nodes() if node.role == "worker"]
+
+
 CLAIMANT = """
 import json
 stream = laminar.connect(folder).stream("/numbers")

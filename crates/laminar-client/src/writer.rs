@@ -207,11 +207,8 @@ pub(crate) async fn recovered(run: &Run, failure: &Failure, limit: Limit) -> Res
         return Ok(false);
     };
     let refused = failure.number("epoch").unwrap_or_else(|| run.ownership().held_epoch(partition_id));
-    match run.recover(partition_id, refused, limit).await {
-        // The refusal tells more than that nobody answered afterwards.
-        Err(unavailable) if unavailable.class.kind() == ErrorKind::Unavailable => Ok(false),
-        other => other,
-    }
+    // The log's refusal stands, whatever comes of claiming again: it tells who took over, and whether a batch had landed.
+    Ok(run.recover(partition_id, refused, limit).await.unwrap_or(false))
 }
 
 /// The refusal of an append, batch or trim, with who has the partition now.
