@@ -160,7 +160,7 @@ impl<'a> Span<'a> {
 
     /// Looks for the record of the first row.
     fn find_first(&mut self) -> Result<(), LogError> {
-        if let Some(header) = self.log.header_at(self.begin)? {
+        if let Some(header) = self.log.header_at(self.begin, PartitionLogIndex::NONE)? {
             self.low = Edge::from(header);
         }
         Ok(())

@@ -224,15 +224,6 @@ impl PartitionLogStore {
         Ok((index(behind), offset))
     }
 
-    /// Whether the log has records up to `last`.
-    ///
-    /// # Errors
-    ///
-    /// Unavailable, if it lacks some. What closed the log, if it is closed.
-    pub fn check_through(&self, last: PartitionLogIndex) -> Result<(), LogError> {
-        self.through(&self.inner.slot(), last).map(drop)
-    }
-
     /// The log, if it has records up to `last`. After a fault it may lack some until they are stored again, and whoever
     /// takes that for the end of the partition would leave out rows that were acknowledged.
     fn through<'a>(&self, slot: &'a Slot, last: PartitionLogIndex) -> Result<&'a Aof, LogError> {
@@ -244,14 +235,15 @@ impl PartitionLogStore {
         Err(LogError::NotStoredAgain { partition: self.inner.partition, stored_end, last })
     }
 
-    /// The record that holds this row, or the first there is if that comes later; none if the log is empty.
+    /// The record that holds this row, or the first there is if that comes later; none if the log is empty. With `last`
+    /// it must have records up to there.
     ///
     /// # Errors
     ///
-    /// As [`header`](Self::header).
-    pub fn header_at(&self, offset: u64) -> Result<Option<StoredHeader>, LogError> {
+    /// Unavailable, if the log lacks records up to `last`. As [`header`](Self::header).
+    pub fn header_at(&self, offset: u64, last: PartitionLogIndex) -> Result<Option<StoredHeader>, LogError> {
         let slot = self.inner.slot();
-        let log = slot.log()?;
+        let log = self.through(&slot, last)?;
         let found = self.inner.look_for(log, |point| point.first_offset <= offset)?;
         if let Some(header) = found.before {
             return Ok(Some(header));

@@ -233,7 +233,8 @@ impl Range {
 
     /// The first record there is, if it comes after the row that was asked for.
     fn later(&self, log: &PartitionLogStore) -> Result<Option<PartitionLogIndex>, Failure> {
-        let header = log.header_at(self.begin).map_err(|error| self.failed(&error))?;
+        let header =
+            log.header_at(self.begin, PartitionLogIndex::NONE).map_err(|error| self.failed(&error))?;
         match header.filter(|header| header.first_offset > self.begin) {
             Some(header) if self.fail_on_trimmed => {
                 Err(trimmed(self.partition, self.begin, header.first_offset))
@@ -253,7 +254,7 @@ impl Range {
 
     /// A log that begins behind what was read last was trimmed meanwhile; nothing is wrong with it.
     fn trimmed_or_failed(&self, log: &PartitionLogStore, read_to: u64, error: &LogError) -> Failure {
-        match log.header_at(read_to) {
+        match log.header_at(read_to, PartitionLogIndex::NONE) {
             Ok(Some(header)) if header.first_offset > read_to => {
                 trimmed(self.partition, read_to, header.first_offset)
             }
@@ -279,8 +280,8 @@ pub(super) fn first_readable(log: &PartitionLogStore, status: &PartitionStatus) 
     if status.machine == MachineKind::Log || status.start_offset == status.next_offset {
         return Ok(status.start_offset);
     }
-    log.check_through(status.applied)?;
-    let first = log.header_at(status.start_offset)?.map_or(status.next_offset, |header| header.first_offset);
+    let first = log.header_at(status.start_offset, status.applied)?;
+    let first = first.map_or(status.next_offset, |header| header.first_offset);
     Ok(status.start_offset.max(first))
 }
 
