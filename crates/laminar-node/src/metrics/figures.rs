@@ -78,11 +78,20 @@ pub(crate) struct Answered {
     pub(crate) refused: ByClass,
 }
 
-/// What one node counts.
+/// How calls ended, in the order of `Call::ALL`.
 #[derive(Debug)]
+struct ByCall(Vec<Answered>);
+
+impl Default for ByCall {
+    fn default() -> Self {
+        ByCall(Call::ALL.iter().map(|_| Answered::default()).collect())
+    }
+}
+
+/// What one node counts.
+#[derive(Debug, Default)]
 pub(crate) struct Figures {
-    /// By call, in the order of `Call::ALL`.
-    calls: Vec<Answered>,
+    calls: ByCall,
     pub(crate) appends: Count,
     pub(crate) append_duplicates: Count,
     pub(crate) append_rows: Count,
@@ -102,33 +111,6 @@ pub(crate) struct Figures {
     pub(crate) read_bytes: Count,
     readers_begun: Count,
     readers_ended: Count,
-}
-
-impl Default for Figures {
-    fn default() -> Self {
-        Figures {
-            calls: Call::ALL.iter().map(|_| Answered::default()).collect(),
-            appends: Count::default(),
-            append_duplicates: Count::default(),
-            append_rows: Count::default(),
-            append_bytes: Count::default(),
-            append_refusals: ByClass::default(),
-            append_seconds: Histogram::default(),
-            appends_abandoned: Count::default(),
-            appends_begun: Count::default(),
-            appends_ended: Count::default(),
-            staged_parts: Count::default(),
-            staged_bytes: Count::default(),
-            staged_blocks_deleted: Count::default(),
-            fsync_seconds: Histogram::default(),
-            claims: Count::default(),
-            takeovers: Count::default(),
-            read_rows: Count::default(),
-            read_bytes: Count::default(),
-            readers_begun: Count::default(),
-            readers_ended: Count::default(),
-        }
-    }
 }
 
 /// How much an append brings.
@@ -165,7 +147,7 @@ impl Size {
 impl Figures {
     /// A call was answered.
     pub(crate) fn answered<T>(&self, call: Call, outcome: &Result<T, Failure>) {
-        let answered = &self.calls[call as usize];
+        let answered = &self.calls.0[call as usize];
         match outcome {
             Ok(_) => answered.done.add(1),
             Err(failure) => answered.refused.add(failure.class),
@@ -174,7 +156,7 @@ impl Figures {
 
     /// All calls, and how they ended.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (Call, &Answered)> {
-        Call::ALL.iter().copied().zip(&self.calls)
+        Call::ALL.iter().copied().zip(&self.calls.0)
     }
 
     /// An append came. It is abandoned if the result is dropped before it is told the answer.
