@@ -78,9 +78,7 @@ impl Node {
 
     /// Proposes an entry to the data group and waits for what becomes of it.
     pub(crate) async fn propose(&self, entry: Entry, timeout_ms: u64) -> Result<Verdict, Failure> {
-        if self.is_stopping() {
-            return Err(Failure::unavailable("the node is shutting down; try again"));
-        }
+        self.check_stays()?;
         let timeout = self.timeout(timeout_ms);
         let proposed = self.inner.data.propose_within(entry, timeout).await;
         proposed.map_err(|error| self.located(of_propose(&error)))
@@ -88,9 +86,7 @@ impl Node {
 
     /// Proposes an entry to the data group and waits until it is decided, and not until paused partitions have applied it.
     pub(crate) async fn decide(&self, entry: Entry) -> Result<Result<(), Refusal>, Failure> {
-        if self.is_stopping() {
-            return Err(Failure::unavailable("the node is shutting down; try again"));
-        }
+        self.check_stays()?;
         match self.inner.data.propose_decided(entry, self.timeout(0)).await {
             Ok(Decided::Verdict(Verdict::Refused(refusal))) => Ok(Err(refusal)),
             Ok(Decided::Verdict(_) | Decided::Accepted(_)) => Ok(Ok(())),

@@ -53,11 +53,17 @@ pub(crate) fn holder(metadata: &DeltaMetadata, node: NodeId) -> String {
 }
 
 impl Node {
-    /// The partitions of the data group, once everything is there.
-    pub(crate) fn machine(&self) -> Result<SegmentedStateMachine, Failure> {
+    /// Refuses what a node that is going does not begin any more.
+    pub(super) fn check_stays(&self) -> Result<(), Failure> {
         if self.is_stopping() {
             return Err(Failure::unavailable("the node is shutting down; try again"));
         }
+        Ok(())
+    }
+
+    /// The partitions of the data group, once everything is there.
+    pub(crate) fn machine(&self) -> Result<SegmentedStateMachine, Failure> {
+        self.check_stays()?;
         match self.inner.data.serving_machine() {
             // Everything was there when the node was opened, and can be read while its storage is mended.
             Err(NotServing::Rebuilding) => Ok(self.inner.data.machine()),
