@@ -3,7 +3,7 @@
 //! A folder is opened or closed by one at a time, and one folder does not hold up another. A node that is to stop keeps the
 //! turn and the folder's lock until it has stopped, however long whoever closed it waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(crate) async fn close(path: &Path, wait: Duration) -> Result<(), Failure> {
 
 /// Ends every node of this process: the interpreter is going.
 pub async fn stop_all() {
-    let known: Vec<PathBuf> = {
+    let known: BTreeSet<PathBuf> = {
         let nodes = lock(&NODES);
         // Also those that are being opened, and do not run yet.
         nodes.running.keys().chain(nodes.turns.keys()).cloned().collect()

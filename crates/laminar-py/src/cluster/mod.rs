@@ -77,13 +77,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    fn new(
-        target: Target,
-        timeout: Timeout,
-        client_id: String,
-        cluster_id: Option<String>,
-    ) -> PyResult<Self> {
-        Ok(Cluster {
+    fn new(target: Target, timeout: Timeout, client_id: String, cluster_id: Option<String>) -> Self {
+        Cluster {
             target,
             timeout: timeout.0,
             client_id,
@@ -91,7 +86,7 @@ impl Cluster {
             closed: AtomicBool::new(false),
             opened: EachProcess::new(None),
             handles: Mutex::new(Vec::new()),
-        })
+        }
     }
 
     fn opened(&self, py: Python<'_>) -> PyResult<Opened> {
@@ -179,7 +174,7 @@ impl Cluster {
         let path = args::path(path, "path")?;
         let config = Box::new(settings::config(settings)?);
         let machines = Arc::new(PythonMachines { classes: machines });
-        Cluster::new(Target::Folder { path, role, config, machines }, timeout, client_id, cluster_id)
+        Ok(Cluster::new(Target::Folder { path, role, config, machines }, timeout, client_id, cluster_id))
     }
 
     /// A running cluster, by its addresses.
@@ -193,7 +188,7 @@ impl Cluster {
         cluster_id: Option<String>,
     ) -> PyResult<Self> {
         RemoteConnector::parse(&addresses, secret.clone()).map_err(|failure| of_failure(&failure))?;
-        Cluster::new(Target::Addresses { addresses, secret }, timeout, client_id, cluster_id)
+        Ok(Cluster::new(Target::Addresses { addresses, secret }, timeout, client_id, cluster_id))
     }
 
     /// The id of the cluster that this handle is of; ``None`` before the first connection, unless it was given.
