@@ -40,6 +40,7 @@ use laminar_rpc::{ErrorClass, Failure, proto, utc};
 use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::claim::owners_of;
 use crate::error::of_rejection;
 use crate::node::queries::{check_query, is_committed};
 use crate::node::{Node, holder, lock, request_id, tag, tags, writer_name};
@@ -170,11 +171,13 @@ impl Node {
     fn find_run(&self, asked: &Asked) -> Result<Found, Failure> {
         let stream = self.stream_by_id(asked.stream_id)?;
         let ids: Vec<PartitionId> = stream.partition_ids.iter().flat_map(|range| range.iter()).collect();
-        let owners = self.ownerships(&ids)?;
-        let (run, bound) = self.inner.metadata.read_local(|metadata| {
+        // All at one index: of a run that another task claims for meanwhile, an old owner would look like a new one.
+        let (owners, run, bound) = self.inner.metadata.read_local(|metadata| {
+            let owners = owners_of(metadata, &ids)?;
+            let run = asked.find(metadata, &owners);
             let bound = metadata.bound_query(stream.stream_id, &asked.writer).map(str::to_owned);
-            (asked.find(metadata, &owners), bound)
-        });
+            Ok::<_, Failure>((owners, run, bound))
+        })?;
         if let Some(run) = run.as_ref().filter(|run| run.writer != asked.writer) {
             return Err(Failure::invalid(format!(
                 "run {} of stream {}: it began as writer {:?} and comes as writer {:?}; a run has one name on a stream",

@@ -16,7 +16,9 @@
 //! So no run is left and owns something. A folder may have one from before this held: `workers.rs` releases it.
 
 use laminar_core::ids::{NodeId, PartitionId, RequestId};
-use laminar_core::metadata::{MetadataChange, PartitionOwnership, Rejection, StreamDescriptor};
+use laminar_core::metadata::{
+    DeltaMetadata, MetadataChange, PartitionOwnership, Rejection, StreamDescriptor,
+};
 use laminar_core::node::NodeState;
 use laminar_rpc::{ErrorClass, Failure, proto, utc};
 use tokio::time::Instant;
@@ -195,16 +197,7 @@ impl Node {
         &self,
         ids: &[PartitionId],
     ) -> Result<Vec<(PartitionId, PartitionOwnership)>, Failure> {
-        self.inner.metadata.read_local(|metadata| {
-            let one = |id: &PartitionId| Some((*id, metadata.partition_ownership(*id)?.clone()));
-            let all: Option<Vec<_>> = ids.iter().map(one).collect();
-            all.ok_or_else(|| {
-                Failure::new(
-                    ErrorClass::UnknownPartition,
-                    "claim refused, the stream was dropped; open it again",
-                )
-            })
-        })
+        self.inner.metadata.read_local(|metadata| owners_of(metadata, ids))
     }
 
     pub(super) fn describe_owners(
@@ -286,6 +279,18 @@ impl Node {
             other => of_rejection(other),
         }
     }
+}
+
+/// Who owns these partitions.
+pub(super) fn owners_of(
+    metadata: &DeltaMetadata,
+    ids: &[PartitionId],
+) -> Result<Vec<(PartitionId, PartitionOwnership)>, Failure> {
+    let one = |id: &PartitionId| Some((*id, metadata.partition_ownership(*id)?.clone()));
+    let all: Option<Vec<_>> = ids.iter().map(one).collect();
+    all.ok_or_else(|| {
+        Failure::new(ErrorClass::UnknownPartition, "claim refused, the stream was dropped; open it again")
+    })
 }
 
 /// Whether a change was refused only because another came first: what there is to do is looked at again.
