@@ -136,6 +136,16 @@ impl Aof {
         self.log.append(records, Duration::ZERO, true)
     }
 
+    /// Appends records as [`append`](Self::append) does, and leaves it to the caller to have them written: by
+    /// [`Ticket::assistant`], or by waiting for the ticket.
+    ///
+    /// # Errors
+    ///
+    /// As [`append`](Self::append).
+    pub fn append_to_assist(&self, records: Vec<Bytes>) -> Result<Ticket, AofError> {
+        self.log.append(records, Duration::ZERO, false)
+    }
+
     /// Appends records, and waits up to `timeout` while too much waits already.
     ///
     /// # Errors

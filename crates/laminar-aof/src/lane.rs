@@ -15,6 +15,10 @@ const GATHER_PATIENCE: u32 = 100;
 /// From so many waiting bytes on they are written at once, while the committer waits for more.
 const WRITE_EARLY_BYTES: u64 = 256 << 10;
 
+/// A caller does not wait for a disk by itself that took longer than this the last time: it may have more patience with the
+/// thread, which it can stop waiting for.
+const ASSIST_SYNC_MAX: Duration = Duration::from_millis(20);
+
 /// How long a background lane lets more come before it writes.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -28,6 +32,8 @@ pub(crate) struct Lane {
     bytes: AtomicU64,
     /// Appends in the round before, which is how many are expected in the next.
     expected: AtomicUsize,
+    /// Whether the last sync took too long for callers to assist.
+    slow: AtomicBool,
     /// Whether somebody asked for a sync now.
     sync_wanted: AtomicBool,
     /// Whether the thread of a background lane waits for more, and looks by itself when it is up again.
@@ -40,6 +46,10 @@ struct Queue {
     /// Logs with something pending, each once.
     ready: Vec<Arc<Log>>,
     stopped: bool,
+    /// Whether the thread gets up by itself when a mark is due.
+    timed: bool,
+    /// Whether it is to look when the next mark is due.
+    look: bool,
 }
 
 /// What goes on from round to round. Whoever has it runs the next one.
@@ -65,6 +75,7 @@ impl Lane {
             appends: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             expected: AtomicUsize::new(0),
+            slow: AtomicBool::new(false),
             sync_wanted: AtomicBool::new(false),
             napping: AtomicBool::new(false),
             worker: Mutex::default(),
@@ -84,16 +95,21 @@ impl Lane {
     /// [`assist`]: Self::assist
     pub(crate) fn submit(&self, log: Arc<Log>, wake: bool) {
         self.queue().ready.push(log);
-        // ORDER: `expected` is read after the queue was locked, and set before `leave` locks it: either this sees that
-        // others are expected, or `leave` sees the log.
+        // ORDER: `is_for_thread` is asked after the queue was locked, and changes before `leave` locks it: either this sees
+        // that it is the thread's, or `leave` sees the log.
         let needed = match self.durability {
             // ORDER: as above, with the lock of the queue: a thread that naps looks at the queue when it is up again.
             Durability::Background => !self.napping.load(Ordering::Relaxed),
-            Durability::Synced => self.expected.load(Ordering::Relaxed) > 1,
+            Durability::Synced => self.is_for_thread(),
         };
         if wake || needed {
             self.wake.notify_one();
         }
+    }
+
+    /// Whether callers leave the next round to the thread: others are expected, or the disk is slow.
+    fn is_for_thread(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) > 1 || self.slow.load(Ordering::Relaxed)
     }
 
     /// Counts an append, before the committer can see it.
@@ -123,7 +139,7 @@ impl Lane {
             return shared.step();
         }
         if self.durability == Durability::Synced
-            && self.expected.load(Ordering::Relaxed) <= 1
+            && !self.is_for_thread()
             && let Ok(mut worker) = self.worker.try_lock()
         {
             worker.round(self, &shared);
@@ -133,8 +149,13 @@ impl Lane {
 
     /// Lets the next one work. Whoever found the worker taken relies on being seen here.
     fn leave(&self, worker: MutexGuard<'_, Worker>) {
+        let unmarked = !worker.unmarked.is_empty();
         drop(worker);
-        if !self.queue().ready.is_empty() {
+        let mut queue = self.queue();
+        // Woken once, the thread gets up for marks until there are none left.
+        let look = unmarked && !std::mem::replace(&mut queue.timed, true);
+        queue.look |= look;
+        if look || !queue.ready.is_empty() {
             self.wake.notify_one();
         }
     }
@@ -160,14 +181,16 @@ impl Lane {
     }
 
     fn wait_for_work(&self, timeout: Option<Duration>) -> bool {
-        let idle = |queue: &mut Queue| queue.ready.is_empty() && !queue.stopped;
-        let queue = self.queue();
-        let queue = match timeout {
+        let idle = |queue: &mut Queue| queue.ready.is_empty() && !queue.stopped && !queue.look;
+        let mut queue = self.queue();
+        queue.timed = queue.look || timeout.is_some();
+        let mut queue = match timeout {
             Some(timeout) => {
                 self.wake.wait_timeout_while(queue, timeout, idle).unwrap_or_else(PoisonError::into_inner).0
             }
             None => self.wake.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner),
         };
+        queue.look = false;
         queue.stopped
     }
 
@@ -278,11 +301,13 @@ impl Worker {
         if logs.is_empty() {
             return;
         }
+        let begun = shared.fs.now();
         let many = logs.len() >= shared.config.sync_all_files_min as usize;
         if !(many && lane.durability == Durability::Background && sync_devices(shared, &logs)) {
             logs.iter().for_each(|log| log.sync_written());
         }
         let now = shared.fs.now();
+        lane.slow.store(now.saturating_sub(begun) > ASSIST_SYNC_MAX, Ordering::Relaxed);
         lane.expected.store(std::mem::take(&mut self.appends), Ordering::Relaxed);
         for log in logs {
             self.unmarked.retain(|(_, other)| other.uid != log.uid);

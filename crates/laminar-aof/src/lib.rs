@@ -83,4 +83,4 @@ pub use error::{AofError, FileOperation, SegmentPart};
 pub use read::{Reader, Record, SegmentReader};
 pub use recover::CutTail;
 pub use stats::CommitterStats;
-pub use ticket::{Outcome, Ticket};
+pub use ticket::{Assistant, Outcome, Ticket};

@@ -23,8 +23,15 @@ enum Waiter {
 #[derive(Default)]
 pub(crate) struct Completion {
     outcome: OnceLock<Outcome>,
-    waiters: Mutex<Vec<Waiter>>,
+    waiters: Mutex<Waiters>,
     wake: Condvar,
+}
+
+#[derive(Default)]
+struct Waiters {
+    told: Vec<Waiter>,
+    /// Threads that sleep. With none there is nobody to wake, and asking the system to is not free.
+    sleeping: usize,
 }
 
 impl Completion {
@@ -35,9 +42,11 @@ impl Completion {
         if self.outcome.set(outcome.clone()).is_err() {
             return;
         }
-        let waiting = std::mem::take(&mut *waiters);
+        let (waiting, sleeping) = (std::mem::take(&mut waiters.told), waiters.sleeping);
         drop(waiters);
-        self.wake.notify_all();
+        if sleeping > 0 {
+            self.wake.notify_all();
+        }
         for waiter in waiting {
             match waiter {
                 // A callback that panics has told so; it must not end the thread that serves all logs.
@@ -55,10 +64,10 @@ impl Completion {
         let outcome = self.outcome.get().cloned();
         if outcome.is_none() {
             match *place {
-                Some(place) => waiters[place] = waiter(),
+                Some(place) => waiters.told[place] = waiter(),
                 None => {
-                    *place = Some(waiters.len());
-                    waiters.push(waiter());
+                    *place = Some(waiters.told.len());
+                    waiters.told.push(waiter());
                 }
             }
         }
@@ -66,9 +75,10 @@ impl Completion {
     }
 
     fn wait(&self, timeout: Duration) -> Option<Outcome> {
-        let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        waiters.sleeping += 1;
         let waited = self.wake.wait_timeout_while(waiters, timeout, |_| self.outcome.get().is_none());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        waited.unwrap_or_else(PoisonError::into_inner).0.sleeping -= 1;
         self.outcome.get().cloned()
     }
 }
@@ -109,6 +119,11 @@ impl Ticket {
         self.completion.wait(timeout).unwrap_or(Err(AofError::TimedOut { waited: timeout }))
     }
 
+    /// Who can do what this ticket waits for, in place of the committer's thread.
+    pub fn assistant(&self) -> Assistant {
+        Assistant(Arc::clone(&self.lane))
+    }
+
     /// Calls `callback` with the outcome: at once if there is one, else from the committer, which it must not keep.
     pub fn on_outcome(mut self, callback: impl FnOnce(Outcome) + Send + 'static) {
         let mut callback = Some(Box::new(callback) as Box<dyn FnOnce(Outcome) + Send>);
@@ -116,6 +131,22 @@ impl Ticket {
         if let Some(outcome) = self.completion.outcome_or_add(&mut self.waker_at, waiter) {
             (callback.expect("there was an outcome, so it was not taken"))(outcome);
         }
+    }
+}
+
+/// Writes and syncs what waits on the thread of somebody who has nothing else to do.
+pub struct Assistant(Arc<Lane>);
+
+impl Assistant {
+    /// Runs a round, if nobody else does and nobody else is expected: it is left to the committer's thread then.
+    pub fn assist(&self) {
+        self.0.assist();
+    }
+}
+
+impl std::fmt::Debug for Assistant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Assistant")
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Fault {
     Tear(usize, io::ErrorKind),
     /// A sync that does nothing and says it did.
     Lie,
+    /// It does what it should, and takes so long by the file system's clock.
+    Delay(Duration),
 }
 
 /// Something that a power cut may or may not keep.
@@ -287,6 +289,10 @@ impl Disk {
         let call = FileCall { operation, path: path.to_owned(), number: self.calls };
         self.calls += 1;
         match self.hook.as_mut().and_then(|hook| hook(&call)) {
+            Some(Fault::Delay(time)) => {
+                self.now += time;
+                Ok(None)
+            }
             Some(Fault::Fail(kind)) if !matches!(operation, FileOperation::Sync | FileOperation::SyncAll) => {
                 Err(kind.into())
             }

@@ -88,6 +88,7 @@ impl Log {
             failed: None,
             writable,
             queued: false,
+            sleeping: 0,
         };
         let files = Files { next_id: recovered.next_id.max(1), ..Files::default() };
         Arc::new_cyclic(|this| Self {
@@ -158,8 +159,11 @@ impl Log {
         if full(&mut state) && !timeout.is_zero() {
             drop(state);
             self.lane.assist();
-            let waited = self.room.wait_timeout_while(self.state(), timeout, full);
+            state = self.state();
+            state.sleeping += 1;
+            let waited = self.room.wait_timeout_while(state, timeout, full);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.sleeping -= 1;
         }
         self.check_writable(&state)?;
         if full(&mut state) {
@@ -260,8 +264,13 @@ impl Log {
     /// Writes what waits. Says how much, if there is anything to sync.
     pub(crate) fn write_pending(&self) -> Option<Load> {
         let mut writer = self.writer();
-        let taken = self.state().take();
-        self.room.notify_all();
+        let (taken, sleeping) = {
+            let mut state = self.state();
+            (state.take(), state.sleeping)
+        };
+        if sleeping > 0 {
+            self.room.notify_all();
+        }
         let Taken { ops, completion, load } = taken?;
         self.lane.took(load);
         let written = writer.write(self, &ops, completion);

@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub(crate) writable: bool,
     /// Whether the lane knows that something is pending.
     pub(crate) queued: bool,
+    /// Threads that sleep until less is pending.
+    pub(crate) sleeping: usize,
 }
 
 impl State {

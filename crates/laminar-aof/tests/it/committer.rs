@@ -355,3 +355,46 @@ fn much_in_the_background_is_synced_on_the_side_and_a_failure_of_that_stops_the_
     assert!(matches!(error, AofError::Failed { synced: 9, .. }), "{error}");
     assert!(log.failure().is_some());
 }
+
+#[test]
+fn a_log_that_callers_sync_by_themselves_is_marked_when_it_is_idle() {
+    let fs = MemoryFileSystem::new();
+    let committer = start(&fs, CommitterConfig::default());
+    let log = open(&committer, "one", AofConfig::default());
+    for text in ["first", "second"] {
+        log.append_and_wait(vec![Bytes::from_static(text.as_bytes())], LONG).unwrap();
+    }
+    let (told, marked) = mpsc::channel();
+    fs.on_call(move |call| {
+        if call.operation == FileOperation::Write {
+            let _nobody_asks = told.send(());
+        }
+        None
+    });
+    fs.advance(Duration::from_secs(1));
+    marked.recv_timeout(LONG).expect("an empty group raises the mark, though nobody appends any more");
+}
+
+#[test]
+fn callers_leave_a_disk_that_was_slow_to_the_thread_until_it_is_fast_again() {
+    let fs = MemoryFileSystem::new();
+    let committer = start(&fs, CommitterConfig::default());
+    let log = open(&committer, "one", AofConfig::default());
+    log.append_and_wait(vec![Bytes::from_static(b"makes the segment")], LONG).unwrap();
+    let (told, synced_by) = mpsc::channel();
+    let mut slow = true;
+    fs.on_call(move |call| {
+        if call.operation != FileOperation::Sync {
+            return None;
+        }
+        let _nobody_asks = told.send(std::thread::current().name() == Some("laminar-aof-sync"));
+        std::mem::take(&mut slow).then_some(Fault::Delay(Duration::from_millis(30)))
+    });
+    let append = || {
+        log.append_and_wait(vec![Bytes::from_static(b"row")], LONG).unwrap();
+        synced_by.try_iter().last().expect("it was synced")
+    };
+    assert!(!append(), "the caller is alone, and syncs by itself");
+    assert!(append(), "the disk took 30 ms");
+    assert!(!append(), "it is fast again");
+}

@@ -1,7 +1,7 @@
 //! Everything that changes the log: one or more records, and the memory in step with them.
 
 use bytes::{Bytes, BytesMut};
-use laminar_aof::Ticket;
+use laminar_aof::{AofError, Ticket};
 
 use super::types::LogEntry;
 use super::{Freeing, SegmentedLogStore, State, follows, format};
@@ -21,7 +21,24 @@ impl SegmentedLogStore {
     /// Internal, if they do not follow the last one. Overloaded, if too much waits to be written: wait for a ticket,
     /// [`sync`](Self::sync) gives one. Invalid, if an entry is too large. What stopped the log, if it has failed.
     pub fn append(&self, entries: impl AsRef<[LogEntry]>) -> Result<Ticket, LogError> {
-        let entries = entries.as_ref();
+        self.append_by(entries.as_ref(), |records| self.inner.aof.append(records))
+    }
+
+    /// Appends entries as [`append`](Self::append) does, and leaves it to the caller to have them written
+    /// ([`Ticket::assistant`]).
+    ///
+    /// # Errors
+    ///
+    /// As `append`.
+    pub fn append_to_assist(&self, entries: impl AsRef<[LogEntry]>) -> Result<Ticket, LogError> {
+        self.append_by(entries.as_ref(), |records| self.inner.aof.append_to_assist(records))
+    }
+
+    fn append_by(
+        &self,
+        entries: &[LogEntry],
+        put: impl FnOnce(Vec<Bytes>) -> Result<Ticket, AofError>,
+    ) -> Result<Ticket, LogError> {
         let mut state = self.state_now();
         let mut last = state.last();
         for LogEntry { id, .. } in entries {
@@ -42,7 +59,8 @@ impl SegmentedLogStore {
             records.push(record);
             kept.push(entry);
         }
-        let ticket = self.put(&mut state, records)?;
+        self.free(&mut state)?;
+        let ticket = put(records)?;
         if !kept.is_empty() {
             state.committed_waits &= state.committed.is_none();
         }
