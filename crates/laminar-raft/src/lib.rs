@@ -31,6 +31,7 @@ mod blocking;
 mod config;
 mod convert;
 mod coordinator;
+mod crew_runtime;
 mod late;
 mod log_reader;
 mod log_storage;
@@ -44,6 +45,7 @@ mod source;
 #[doc(hidden)]
 pub mod testing;
 mod types;
+mod watch;
 
 pub use config::{RaftSettings, raft_config};
 pub use convert::{from_log_id, to_log_id};
@@ -51,6 +53,7 @@ pub use coordinator::{
     CoordinationError, CoordinatorParts, CoordinatorStatus, OwnershipWatch, RaftCoordinator,
     RaftCoordinatorConfig, Registration, WatchEvent, Written,
 };
+pub use crew_runtime::CrewRuntime;
 pub use late::LateVerdict;
 pub use log_storage::RaftLog;
 pub use machine::{DataSnapshot, RaftMachine, SnapshotData};
@@ -67,3 +70,4 @@ pub use types::{
     CommittedLeaderId, Data, DataConfig, DataGroup, Group, GroupConfig, LeaderId, Node, RaftEntry, RaftLogId,
     RaftMembership, RaftPayload, RaftVote, Response,
 };
+pub use watch::{CrewWatch, CrewWatchReceiver, CrewWatchSender};

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use laminar_aof::{AofError, Ticket};
+use laminar_crew::{in_place, is_in_crew};
 use laminar_log::{LogEntry, LogError, SegmentedLogStore};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{AppDataResponse, AsyncRuntime, OptionalSend};
@@ -46,10 +47,13 @@ impl RaftLog {
         &self.store
     }
 
-    /// Appends what can be taken at once; waits for the disk while too much waits already.
-    async fn append_piece(&self, entries: Vec<LogEntry>) -> io::Result<Ticket> {
+    /// Appends what can be taken at once; waits for the disk while too much waits already. With `assisted` the caller has
+    /// it written.
+    async fn append_piece(&self, entries: Vec<LogEntry>, assisted: bool) -> io::Result<Ticket> {
         loop {
-            match self.store.append(&entries) {
+            let appended =
+                if assisted { self.store.append_to_assist(&entries) } else { self.store.append(&entries) };
+            match appended {
                 Err(LogError::Files(AofError::Overloaded { .. })) => {
                     synced(self.store.sync()).await?;
                 }
@@ -121,11 +125,20 @@ where
         let entries: Vec<LogEntry> = entries.into_iter().map(to_entry).collect();
         let span = tracing::trace_span!("append", entries = entries.len());
         let mut last = None;
-        for piece in pieces(entries, self.store.append_bytes_max()) {
-            last = Some(self.append_piece(piece).instrument(span.clone()).await?);
+        let pieces = pieces(entries, self.store.append_bytes_max());
+        // In a crew whoever runs its tasks has nothing better to do than to write what they wait for. Of several pieces the
+        // first must not wait for the last.
+        let assisted = pieces.len() == 1 && is_in_crew();
+        for piece in pieces {
+            last = Some(self.append_piece(piece, assisted).instrument(span.clone()).await?);
         }
         // Tickets are fulfilled in order: the last one tells of all.
         let last = last.expect("there is always one piece");
+        if assisted {
+            let assistant = last.assistant();
+            // A task of its own: openraft goes on meanwhile, with what it has to send to others.
+            drop(R::spawn(async move { in_place(|| assistant.assist()) }));
+        }
         last.on_outcome(move |outcome| callback.io_completed(outcome.map_err(|error| to_io(error.into()))));
         Ok(())
     }
