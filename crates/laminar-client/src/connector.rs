@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
+use laminar_crew::Crew;
 use laminar_rpc::{ErrorClass, Failure};
 
 use crate::transport::Transport;
@@ -52,6 +53,7 @@ pub trait Connector: Send + Sync + 'static {
 pub struct RemoteConnector {
     addresses: Vec<String>,
     secret: Option<String>,
+    crew: Option<Crew>,
     next: AtomicUsize,
 }
 
@@ -75,7 +77,13 @@ impl RemoteConnector {
             return Err(Failure::invalid("no address to connect to; give host:port, or several with commas"));
         }
         addresses.iter().try_for_each(|address| check_address(address))?;
-        Ok(RemoteConnector { addresses, secret, next: AtomicUsize::new(0) })
+        Ok(RemoteConnector { addresses, secret, crew: None, next: AtomicUsize::new(0) })
+    }
+
+    /// Has connections run by a crew, which callers that wait help.
+    #[must_use]
+    pub fn with_crew(self, crew: Crew) -> Self {
+        RemoteConnector { crew: Some(crew), ..self }
     }
 }
 
@@ -109,7 +117,7 @@ impl Connector for RemoteConnector {
             let mut last = None;
             for position in (first..first + count).map(|position| position % count) {
                 let address = &self.addresses[position];
-                match Transport::remote(address, self.secret.as_deref()).await {
+                match Transport::remote(address, self.secret.as_deref(), self.crew.as_ref()).await {
                     Ok(transport) => {
                         self.next.store(position, Ordering::Relaxed);
                         let id = ConnectionId(address.clone());

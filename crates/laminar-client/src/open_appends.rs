@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use laminar_crew::Crew;
 use laminar_rpc::proto::append_answer::Outcome;
 use laminar_rpc::proto::{AppendAnswer, AppendCall, AppendRequest, AppendResponse};
 use laminar_rpc::{ErrorClass, Failure};
@@ -27,8 +28,12 @@ const QUEUED_MAX: usize = 64;
 type Answered = Result<AppendResponse, Failure>;
 
 /// The open call of a connection, begun with the first append and again if it ends.
-#[derive(Debug, Default)]
-pub struct OpenAppends(tokio::sync::Mutex<Option<Open>>);
+#[derive(Debug)]
+pub struct OpenAppends {
+    open: tokio::sync::Mutex<Option<Open>>,
+    /// Who hands out the answers.
+    crew: Option<Crew>,
+}
 
 #[derive(Debug, Clone)]
 struct Open {
@@ -37,6 +42,10 @@ struct Open {
 }
 
 impl OpenAppends {
+    pub(crate) fn new(crew: Option<Crew>) -> Self {
+        OpenAppends { open: tokio::sync::Mutex::default(), crew }
+    }
+
     /// Sends an append, and waits for its answer.
     ///
     /// # Errors
@@ -52,7 +61,7 @@ impl OpenAppends {
     }
 
     async fn open(&self, node: &RemoteNode) -> Result<Open, Failure> {
-        let mut kept = self.0.lock().await;
+        let mut kept = self.open.lock().await;
         if let Some(open) = kept.as_ref().filter(|open| !open.waiting.has_ended()) {
             return Ok(open.clone());
         }
@@ -61,7 +70,11 @@ impl OpenAppends {
         // No append was sent yet.
         let begun = begun.map_err(|status| Failure { outcome_unknown: false, ..remote_failure(&status) })?;
         let open = Open { calls, waiting: Arc::default() };
-        tokio::spawn(hand_out(begun.into_inner(), open.waiting.clone()));
+        let hand_out = hand_out(begun.into_inner(), open.waiting.clone());
+        match &self.crew {
+            Some(crew) => crew.spawn(hand_out),
+            None => drop(tokio::spawn(hand_out)),
+        }
         *kept = Some(open.clone());
         Ok(open)
     }

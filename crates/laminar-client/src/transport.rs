@@ -1,15 +1,24 @@
 //! One way to a node: a call inside this process, or gRPC.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use hyper::rt::Executor;
+use hyper_util::rt::TokioIo;
+use laminar_crew::Crew;
 use laminar_rpc::proto::laminar_client::LaminarClient;
 use laminar_rpc::proto::laminar_server::Laminar;
 use laminar_rpc::proto::{self, AppendAnswer, ReadResponse, ScanResponse, WatchResponse};
-use laminar_rpc::{AUTHORIZATION, ErrorClass, Failure};
+use laminar_rpc::{AUTHORIZATION, ErrorClass, Failure, LocalSocket};
+use tokio::net::UnixStream;
 use tokio::time::Instant;
+use tonic::codegen::{Service, http::Uri};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -45,6 +54,37 @@ pub enum Transport {
     Remote(RemoteNode, Arc<OpenAppends>),
 }
 
+/// Connects to a socket of this machine.
+struct ToSocket(PathBuf);
+
+impl Service<Uri> for ToSocket {
+    type Response = TokioIo<LocalSocket>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<TokioIo<LocalSocket>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let path = self.0.clone();
+        Box::pin(async move {
+            let stream = UnixStream::connect(path).await?.into_std()?;
+            Ok(TokioIo::new(LocalSocket::new(stream)?))
+        })
+    }
+}
+
+/// Has the tasks of a connection run by a crew.
+#[derive(Clone)]
+struct OfCrew(Crew);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for OfCrew {
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
+    }
+}
+
 /// Calls of a node in another process.
 pub type RemoteNode = LaminarClient<InterceptedService<Channel, Bearer>>;
 
@@ -71,13 +111,15 @@ impl std::fmt::Debug for Transport {
 }
 
 impl Transport {
-    /// Connects to a node at `host:port`, or at `unix:` and the path of its socket.
+    /// Connects to a node at `host:port`, or at `unix:` and the path of its socket. With a crew callers that wait send and
+    /// receive by themselves.
     ///
     /// # Errors
     /// Unavailable: nobody answers there. Invalid: the address or the secret cannot be sent.
-    pub async fn remote(address: &str, secret: Option<&str>) -> Result<Self, Failure> {
-        let scheme = if address.starts_with("unix:") { "" } else { "http://" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}{address}"))
+    pub async fn remote(address: &str, secret: Option<&str>, crew: Option<&Crew>) -> Result<Self, Failure> {
+        let socket = address.strip_prefix("unix:");
+        // The name of the host does not matter where the way is known.
+        let endpoint = Endpoint::from_shared(format!("http://{}", socket.map_or(address, |_| "laminar")))
             .map_err(|error| Failure::invalid(format!("address {address:?} cannot be used: {error}")))?
             .tcp_nodelay(true)
             .connect_timeout(CONNECT_TIMEOUT)
@@ -86,6 +128,10 @@ impl Transport {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(8 << 20)
             .initial_connection_window_size(32 << 20);
+        let endpoint = match crew {
+            Some(crew) => endpoint.executor(OfCrew(crew.clone())),
+            None => endpoint,
+        };
         let secret = secret.map(|secret| {
             let mut value = MetadataValue::try_from(format!("Bearer {secret}"))
                 .map_err(|_| Failure::invalid("the secret has characters that a header cannot carry"))?;
@@ -93,14 +139,18 @@ impl Transport {
             Ok::<_, Failure>(value)
         });
         let bearer = Bearer(secret.transpose()?);
-        let channel = endpoint.connect().await.map_err(|error| {
+        let channel = match socket {
+            Some(path) => endpoint.connect_with_connector(ToSocket(path.into())).await,
+            None => endpoint.connect().await,
+        };
+        let channel = channel.map_err(|error| {
             let message = format!("node at {address}: no connection ({}); is it running?", chain(&error));
             Failure::new(ErrorClass::Network, message).with("address", address)
         })?;
         let client = LaminarClient::with_interceptor(channel, bearer)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Transport::Remote(client, Arc::default()))
+        Ok(Transport::Remote(client, Arc::new(OpenAppends::new(crew.cloned()))))
     }
 
     /// Whether the node is in another process.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use laminar_core::metadata::PARTITIONS_MAX;
+use laminar_crew::Crew;
 use laminar_raft::{RaftCoordinatorConfig, ReplicaConfig};
 
 /// How a node is run.
@@ -52,6 +53,8 @@ pub struct NodeConfig {
     pub disk_faults: Option<PathBuf>,
     /// A client that was not heard for so long does not keep a detached node (`node.client_timeout`).
     pub client_timeout: Duration,
+    /// Who runs the tasks of the groups: callers of this process help those that they know. None: a crew of its own.
+    pub crew: Option<Crew>,
 }
 
 impl Default for NodeConfig {
@@ -80,6 +83,7 @@ impl Default for NodeConfig {
             workers_kept_max: 1000,
             disk_faults: None,
             client_timeout: Duration::from_secs(5),
+            crew: None,
         }
     }
 }

@@ -194,13 +194,14 @@ impl FolderConnector {
 
     /// Over the socket in the folder; over the port where that cannot be had.
     async fn transport(&self, endpoint: &Endpoint) -> Result<Transport, Failure> {
+        let (secret, crew) = (Some(endpoint.secret.as_str()), self.config.crew.as_ref());
         if let Some(socket) = endpoint.socket_path(&self.path)
             && let Ok(transport) =
-                Transport::remote(&format!("unix:{}", socket.display()), Some(&endpoint.secret)).await
+                Transport::remote(&format!("unix:{}", socket.display()), secret, crew).await
         {
             return Ok(transport);
         }
-        Transport::remote(&endpoint.address, Some(&endpoint.secret)).await
+        Transport::remote(&endpoint.address, secret, crew).await
     }
 
     /// Starts a process for the node, and waits until it answers.

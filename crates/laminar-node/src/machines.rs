@@ -9,7 +9,7 @@ use laminar_log::MachineFactory;
 use laminar_log::entry::MachineKind;
 use laminar_log::machine::{Applying, KvMachine, LogMachine, MachineError, PartitionStateMachine};
 use laminar_log::verdict::AcceptedRecord;
-use laminar_raft::{RaftCoordinator, TokioRuntime};
+use laminar_raft::{CrewRuntime, RaftCoordinator};
 use laminar_store::BlockStore;
 
 use crate::staged_kv::StagedKv;
@@ -58,7 +58,7 @@ pub(crate) struct NodeMachines {
 
 struct Parts {
     /// Says which stream a partition belongs to.
-    metadata: RaftCoordinator<TokioRuntime>,
+    metadata: RaftCoordinator<CrewRuntime>,
     /// Has the rows that records only point to.
     store: BlockStore,
 }
@@ -73,7 +73,7 @@ impl NodeMachines {
         self.application.names()
     }
 
-    pub(crate) fn give(&self, metadata: RaftCoordinator<TokioRuntime>, store: BlockStore) {
+    pub(crate) fn give(&self, metadata: RaftCoordinator<CrewRuntime>, store: BlockStore) {
         drop(self.parts.set(Parts { metadata, store }));
     }
 

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::{fs, io};
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use laminar_rpc::proto::laminar_server::LaminarServer;
-use laminar_rpc::{AUTHORIZATION, Failure};
+use laminar_rpc::{AUTHORIZATION, Failure, LocalSocket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -60,7 +60,8 @@ pub(crate) async fn serve(node: &Node) -> Result<Endpoint, Failure> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     answer(node, &endpoint.secret, incoming);
     if let Some((_, socket)) = socket {
-        answer(node, &endpoint.secret, UnixListenerStream::new(socket));
+        let sockets = UnixListenerStream::new(socket);
+        answer(node, &endpoint.secret, sockets.map(|stream| LocalSocket::new(stream?.into_std()?)));
     }
     endpoint.write(node.folder().path())?;
     Ok(endpoint)

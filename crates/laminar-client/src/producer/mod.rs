@@ -11,11 +11,15 @@ pub(crate) use fate::is_stream_changed;
 pub(crate) use send::check_places;
 
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use laminar_rpc::{ErrorClass, Failure};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use self::queue::{Item, Pace, Progress, Step};
@@ -90,7 +94,7 @@ impl Lane {
         let (reply, answer) = oneshot::channel();
         let progress = Arc::new(Progress::default());
         let caller = Caller(progress.clone());
-        self.enqueue(Item {
+        let driver = self.enqueue(Item {
             carried,
             partition_count,
             limit,
@@ -99,7 +103,7 @@ impl Lane {
             reply,
             _room: room,
         });
-        match tokio::time::timeout_at(limit.deadline + GRACE, answer).await {
+        match tokio::time::timeout_at(limit.deadline + GRACE, Led { driver, answer }).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Failure::unavailable("append given up, the client is being closed").unknown()),
             Err(_) => Err(self.late(&caller.0.abandon(), limit)),
@@ -135,18 +139,18 @@ impl Lane {
         Ok([appends, held])
     }
 
-    fn enqueue(self: &Arc<Self>, item: Item) {
+    /// Puts an append behind others. Whoever finds the lane idle drives it.
+    fn enqueue(self: &Arc<Self>, item: Item) -> Option<Driver> {
         let (idle, awaited) = {
             let mut state = lock(&self.state);
             state.waiting.push_back(item);
             let idle = !std::mem::replace(&mut state.driven, true);
             (idle, state.waiting.len() >= state.wanted)
         };
-        if idle {
-            tokio::spawn(send::drive(self.clone()));
-        } else if awaited {
+        if !idle && awaited {
             self.arrived.notify_one();
         }
+        idle.then(|| Box::pin(send::drive(self.clone())) as Driver)
     }
 
     /// The time of a caller is over.
@@ -163,6 +167,36 @@ impl Lane {
             Step::Queued | Step::Abandoned => Failure::unavailable(format!(
                 "append not sent, others of this handle were before it for {waited:.1} s; nothing of it landed"
             )),
+        }
+    }
+}
+
+/// Sends what waits in a lane, until nothing does.
+type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A caller's answer, and the lane if it drives it: alone it needs nobody else. Whatever others have in the lane when it goes
+/// is left to a task.
+struct Led<A> {
+    driver: Option<Driver>,
+    answer: A,
+}
+
+impl<A: Future + Unpin> Future for Led<A> {
+    type Output = A::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<A::Output> {
+        if self.driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
+            self.driver = None;
+        }
+        Pin::new(&mut self.answer).poll(context)
+    }
+}
+
+impl<A> Drop for Led<A> {
+    fn drop(&mut self) {
+        // Outside of a runtime nobody can go on: those who wait are told when the driver is dropped.
+        if let (Some(driver), Ok(runtime)) = (self.driver.take(), Handle::try_current()) {
+            runtime.spawn(driver);
         }
     }
 }

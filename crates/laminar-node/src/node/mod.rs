@@ -32,8 +32,9 @@ use std::time::Duration;
 
 use laminar_core::ids::{NodeId, PartitionId, RequestId};
 use laminar_core::metadata::{MetadataChange, MetadataResponse, Rejection};
+use laminar_crew::Crew;
 use laminar_log::entry::BlockId;
-use laminar_raft::{DataReplica, RaftCoordinator, TokioRuntime};
+use laminar_raft::{CrewRuntime, DataReplica, RaftCoordinator};
 use laminar_rpc::{Failure, proto};
 use laminar_store::BlockStore;
 use tokio::sync::watch;
@@ -65,8 +66,10 @@ pub(crate) struct Inner {
     pub(crate) folder: Folder,
     pub(crate) id: NodeId,
     pub(crate) started_at_ms: u64,
-    pub(crate) metadata: RaftCoordinator<TokioRuntime>,
-    pub(crate) data: DataReplica<TokioRuntime>,
+    /// Its tasks end when the last handle of it does.
+    pub(crate) _crew: Crew,
+    pub(crate) metadata: RaftCoordinator<CrewRuntime>,
+    pub(crate) data: DataReplica<CrewRuntime>,
     pub(crate) store: BlockStore,
     pub(crate) machines: Arc<NodeMachines>,
     pub(crate) refused: RefusedWrites,

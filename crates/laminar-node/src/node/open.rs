@@ -48,6 +48,7 @@ impl Node {
         if let Some(control) = &config.disk_faults {
             files = Arc::new(FaultyFileSystem::new(files, control.clone()));
         }
+        let crew = config.crew.clone().unwrap_or_default();
         let committer =
             Committer::start(CommitterConfig::default(), files).map_err(|error| of_log(&error.into()))?;
         let figures = Arc::new(Figures::default());
@@ -72,9 +73,8 @@ impl Node {
             committer: committer.clone(),
             clock: Arc::new(wall_ms),
         };
-        let metadata = RaftCoordinator::open(metadata_parts, config.metadata.clone(), SoleNetwork::default())
-            .await
-            .map_err(|error| of_coordination(&error))?;
+        let metadata = RaftCoordinator::open(metadata_parts, config.metadata.clone(), SoleNetwork::default());
+        let metadata = crew.scope(metadata).await.map_err(|error| of_coordination(&error))?;
         let alone = || BTreeMap::from([(SERVER.0, laminar_raft::Node::default())]);
         if !metadata.is_initialized().await {
             metadata.initialize(alone()).await.map_err(|error| of_coordination(&error))?;
@@ -85,9 +85,8 @@ impl Node {
             .map_err(|error| Failure::unavailable(with_causes(&error)))?;
         machines.give(metadata.clone(), store.clone());
 
-        let data = DataReplica::open(data_parts, config.data.clone(), SoleNetwork::default())
-            .await
-            .map_err(|error| of_replica(&error))?;
+        let data = DataReplica::open(data_parts, config.data.clone(), SoleNetwork::default());
+        let data = crew.scope(data).await.map_err(|error| of_replica(&error))?;
         if data.status().last.is_none() {
             match data.initialize(alone()).await {
                 Ok(()) | Err(ReplicaError::Initialized { .. }) => {}
@@ -100,6 +99,7 @@ impl Node {
         let node = Node {
             inner: Arc::new(Inner {
                 config,
+                _crew: crew,
                 folder,
                 id: SERVER,
                 started_at_ms,

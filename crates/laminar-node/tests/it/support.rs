@@ -39,7 +39,7 @@ pub(crate) async fn transport(path: &Path) -> Transport {
     let endpoint = std::fs::read(path.join("node.json")).unwrap();
     let endpoint: serde_json::Value = serde_json::from_slice(&endpoint).unwrap();
     let [address, secret] = ["address", "secret"].map(|name| endpoint[name].as_str().unwrap());
-    Transport::remote(address, Some(secret)).await.unwrap()
+    Transport::remote(address, Some(secret), None).await.unwrap()
 }
 
 /// A folder opened as users do.

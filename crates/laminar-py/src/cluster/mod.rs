@@ -5,6 +5,7 @@ mod guards;
 mod in_use;
 mod machines;
 mod of_process;
+mod parked;
 mod reader;
 mod records;
 mod rows;
@@ -43,7 +44,7 @@ pub(crate) use self::writer::{Writer, WriterBatch};
 
 use self::machines::PythonMachines;
 use self::of_process::EachProcess;
-use self::runtime::{block_on, existing_runtime};
+use self::runtime::{block_on, existing_runtime, runtime};
 use crate::args::{self, Timeout};
 use crate::errors::{invalid, of_failure, to_py};
 use crate::metadata::DeltaMetadata;
@@ -103,16 +104,19 @@ impl Cluster {
             client_id: format!("{}-{}", self.client_id, std::process::id()),
             ..ClientConfig::default()
         };
+        // Whoever waits for a node does its work meanwhile: in this process the node's, else the connection's.
+        let crew = runtime(py)?.crew.clone();
         let (connector, folder): (Arc<dyn Connector>, _) = match &self.target {
             Target::Addresses { addresses, secret } => {
                 let connector = RemoteConnector::parse(addresses, secret.clone());
-                (Arc::new(connector.map_err(|failure| of_failure(&failure))?), None)
+                let connector = connector.map_err(|failure| of_failure(&failure))?;
+                (Arc::new(connector.with_crew(crew)), None)
             }
             Target::Folder { path, role, config, machines } => {
                 serve::stop_at_exit(py)?;
                 let machines = Arc::clone(machines);
-                let connector =
-                    Arc::new(FolderConnector::new(path, role.clone(), NodeConfig::clone(config), machines));
+                let config = NodeConfig { crew: Some(crew), ..NodeConfig::clone(config) };
+                let connector = Arc::new(FolderConnector::new(path, role.clone(), config, machines));
                 (Arc::clone(&connector) as _, Some(connector))
             }
         };

@@ -55,6 +55,7 @@ pub(crate) fn run_node(
         config.client_timeout = args::seconds(linger, "linger")?;
     }
     let runtime = runtime(py)?;
+    config.crew = Some(runtime.crew.clone());
     let machines = Arc::new(PythonMachines { classes: machines });
     let asked = Arc::new(std::sync::Mutex::new(Ok(())));
     let told = Arc::clone(&asked);
@@ -75,7 +76,7 @@ pub(crate) fn run_node(
                 }
             }
         };
-        runtime.block_on(run_detached(&path, config, machines, stop_asked))
+        runtime.tokio.block_on(run_detached(&path, config, machines, stop_asked))
     });
     let was_the_node = done.map_err(|failure| of_failure(&failure))?;
     std::mem::replace(&mut *asked.lock().unwrap_or_else(std::sync::PoisonError::into_inner), Ok(()))?;
