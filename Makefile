@@ -64,7 +64,7 @@ fix: $(DEPS) ## Format, and mend what the linters can
 	$(BIN)/ruff format .
 
 doc: ## Build the Rust documentation; warnings are errors
-	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core -p laminar-aof -p laminar-log -p laminar-raft -p laminar-rows -p laminar-store -p laminar-rpc -p laminar-client -p laminar-node
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps -p laminar-core -p laminar-crew -p laminar-aof -p laminar-log -p laminar-raft -p laminar-rows -p laminar-store -p laminar-rpc -p laminar-client -p laminar-node
 
 bench: $(FAST) ## Run the benches and print them beside their budgets
 	cargo bench --locked -p laminar-benches
