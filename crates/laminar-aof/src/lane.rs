@@ -131,7 +131,7 @@ impl Lane {
         self.sync_wanted.store(true, Ordering::Release);
     }
 
-    /// Runs a round on the thread of a caller that waits, if nobody else does and nobody else is expected.
+    /// Runs a round on the thread of a caller that waits, if nobody else does and it is not left to the thread.
     pub(crate) fn assist(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         if shared.manual {

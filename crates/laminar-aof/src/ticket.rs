@@ -138,7 +138,7 @@ impl Ticket {
 pub struct Assistant(Arc<Lane>);
 
 impl Assistant {
-    /// Runs a round, if nobody else does and nobody else is expected: it is left to the committer's thread then.
+    /// Runs a round, if nobody else does. With others expected, or on a slow disk, it is left to the committer's thread.
     pub fn assist(&self) {
         self.0.assist();
     }

@@ -75,6 +75,7 @@ fn with_nobody_at_it_the_keeper_runs_the_tasks() {
     let crew = crew(&runtime);
     let (done, finished) = oneshot::channel();
     crew.spawn(async move {
+        // It waits for a timer of tokio, which wakes it from a thread that has no turn.
         tokio::time::sleep(Duration::from_millis(1)).await;
         done.send((is_in_crew(), thread::current().id())).unwrap();
     });

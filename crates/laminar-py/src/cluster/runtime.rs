@@ -26,7 +26,7 @@ const WORKERS: usize = 2;
 /// What runs the tasks of a process.
 pub(crate) struct Tasks {
     pub(crate) tokio: Runtime,
-    /// Those of a node in this process, which callers help with while they wait.
+    /// Those of a node in this process and of connections, which callers help with while they wait.
     pub(crate) crew: Crew,
     /// Calls that wait.
     callers: Callers,
