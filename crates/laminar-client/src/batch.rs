@@ -7,7 +7,7 @@ use laminar_rpc::Failure;
 use laminar_rpc::proto::{AppendRequest, Batch as BatchName, PartitionRows};
 
 use crate::appended::Appended;
-use crate::codec::{Part, Place};
+use crate::codec::{Part, Place, Rows};
 use crate::producer::check_places;
 use crate::retry::Repeat;
 use crate::run::Run;
@@ -105,7 +105,7 @@ impl Batch {
 
     fn encode(&self, batches: &[RecordBatch], place: Place) -> Result<Vec<Part>, Failure> {
         let info = self.run.stream().info();
-        info.codec().encode(batches, place).map_err(|failure| info.name(failure))
+        info.codec().encode(Rows::Batches(batches), place).map_err(|failure| info.name(failure))
     }
 
     fn take(&mut self, parts: Vec<Part>, place: Place) {

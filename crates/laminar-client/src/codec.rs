@@ -1,5 +1,7 @@
 //! Rows of one stream: placed in partitions, encoded and decoded as the stream's machine reads them.
 
+use std::collections::BTreeMap;
+
 use arrow_array::{BinaryArray, RecordBatch};
 use bytes::Bytes;
 use laminar_core::error::ErrorKind;
@@ -25,6 +27,17 @@ pub(crate) struct Codec {
     schema: StreamSchema,
     form: Form,
     row_bytes_max: Option<u64>,
+}
+
+/// A key and a value of a stream of bytes; a value that is none removes the key.
+pub type Pair = (Option<Bytes>, Option<Bytes>);
+
+/// Rows as they are given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rows<'a> {
+    Batches(&'a [RecordBatch]),
+    /// Of a stream of bytes.
+    Pairs(&'a [Pair]),
 }
 
 /// Which partition of the stream rows go to.
@@ -108,8 +121,12 @@ impl Codec {
         &self.schema
     }
 
-    /// Places and encodes rows: all in the partition `chosen`, or where the key of each says.
-    pub(crate) fn encode(&self, batches: &[RecordBatch], place: Place) -> Result<Vec<Part>, Failure> {
+    /// Places and encodes rows: all in one partition, or where the key of each says.
+    pub(crate) fn encode(&self, rows: Rows<'_>, place: Place) -> Result<Vec<Part>, Failure> {
+        let batches = match rows {
+            Rows::Batches(batches) => batches,
+            Rows::Pairs(pairs) => return self.encode_pairs(pairs, place),
+        };
         let mut conformed = Vec::with_capacity(batches.len());
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
             conformed.push(self.schema.conform(batch).map_err(failure)?);
@@ -119,6 +136,28 @@ impl Codec {
         };
         self.check_row_bytes(&batch)?;
         self.split(batch, place)?.iter().map(|(ordinal, rows)| self.part(*ordinal, rows)).collect()
+    }
+
+    /// Places and encodes keys and values of a stream of bytes as [`encode`](Self::encode) does rows. They are not made
+    /// columns first: for a single one that takes more time than all the rest.
+    fn encode_pairs(&self, pairs: &[Pair], place: Place) -> Result<Vec<Part>, Failure> {
+        if let Some(limit) = self.row_bytes_max {
+            laminar_rows::check_pair_bytes(pairs.iter().map(operation), limit).map_err(failure)?;
+        }
+        let mut placed: BTreeMap<u32, Vec<&Pair>> = BTreeMap::new();
+        for pair in pairs {
+            let ordinal = match place {
+                Place::Chosen(ordinal) => ordinal,
+                Place::ByKey { count } => self.partition_of(operation(pair).0, count),
+            };
+            placed.entry(ordinal).or_default().push(pair);
+        }
+        let part = |(ordinal, pairs): (u32, Vec<&Pair>)| {
+            let rows = row_count(ordinal, pairs.len())?;
+            let payload = laminar_rows::encode_pairs(pairs.into_iter().map(operation)).map_err(failure)?;
+            Ok(Part { ordinal, rows, payload: payload.into() })
+        };
+        placed.into_iter().map(part).collect()
     }
 
     /// Rows as the stream has them, checked and not yet placed.
@@ -154,12 +193,7 @@ impl Codec {
 
     /// The encoded rows of one partition.
     pub(crate) fn part(&self, ordinal: u32, batch: &RecordBatch) -> Result<Part, Failure> {
-        let rows = u32::try_from(batch.num_rows()).map_err(|_| {
-            let (rows, limit) = (batch.num_rows(), u32::MAX);
-            Failure::invalid(format!(
-                "partition {ordinal}: {rows} rows in one append, at most {limit}; send fewer"
-            ))
-        })?;
+        let rows = row_count(ordinal, batch.num_rows())?;
         let payload = match self.form {
             Form::Rows => laminar_rows::encode_pieces(batch).map(Pieces),
             Form::RowsWithSchema => laminar_rows::encode_with_schema(batch).map(Pieces::from),
@@ -207,13 +241,6 @@ impl Codec {
         laminar_rows::bytes_batch(keys, values).map_err(failure)
     }
 
-    /// Rows of a stream of bytes.
-    pub(crate) fn pairs(&self, pairs: &[(Option<Bytes>, Option<Bytes>)]) -> Result<RecordBatch, Failure> {
-        let keys = BinaryArray::from_iter(pairs.iter().map(|(key, _)| key.as_ref()));
-        let values = BinaryArray::from_iter(pairs.iter().map(|(_, value)| value.as_ref()));
-        laminar_rows::bytes_batch(keys, values).map_err(failure)
-    }
-
     /// Whether there is a newest row of each key to ask for.
     pub(crate) fn needs_kv(&self, path: &str, machine: &str) -> Result<(), Failure> {
         if machine == "kv" {
@@ -226,6 +253,20 @@ impl Codec {
     }
 }
 
+/// A key and a value as they are encoded.
+fn operation(pair: &Pair) -> (&[u8], Option<&[u8]>) {
+    (pair.0.as_deref().unwrap_or_default(), pair.1.as_deref())
+}
+
+fn row_count(ordinal: u32, rows: usize) -> Result<u32, Failure> {
+    u32::try_from(rows).map_err(|_| {
+        let limit = u32::MAX;
+        Failure::invalid(format!(
+            "partition {ordinal}: {rows} rows in one append, at most {limit}; send fewer"
+        ))
+    })
+}
+
 /// What is wrong with rows, as users see it.
 pub(crate) fn failure(error: RowsError) -> Failure {
     let class = match error.kind() {
@@ -234,4 +275,42 @@ pub(crate) fn failure(error: RowsError) -> Failure {
         _ => ErrorClass::Invalid,
     };
     Failure::new(class, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn columns(pairs: &[Pair]) -> RecordBatch {
+        let keys = BinaryArray::from_iter(pairs.iter().map(|(key, _)| key.as_ref()));
+        let values = BinaryArray::from_iter(pairs.iter().map(|(_, value)| value.as_ref()));
+        laminar_rows::bytes_batch(keys, values).unwrap()
+    }
+
+    fn told(parts: Result<Vec<Part>, Failure>) -> Result<Vec<(u32, u32, Bytes)>, String> {
+        let told = |part: &Part| (part.ordinal, part.rows, part.payload.joined());
+        parts.map(|parts| parts.iter().map(told).collect()).map_err(|failure| failure.message)
+    }
+
+    fn some_bytes() -> impl Strategy<Value = Option<Bytes>> {
+        proptest::option::of(proptest::collection::vec(any::<u8>(), 0..12).prop_map(Bytes::from))
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_land_where_and_as_the_same_rows_would(
+            pairs in proptest::collection::vec((some_bytes(), some_bytes()), 0..20),
+            place in prop_oneof![
+                (0_u32..9).prop_map(Place::Chosen),
+                (1_u32..9).prop_map(|count| Place::ByKey { count }),
+            ],
+            row_bytes_max in proptest::option::of(0_u64..30),
+        ) {
+            let codec = Codec::new(&[], &[], "log", row_bytes_max).unwrap();
+            let as_pairs = told(codec.encode(Rows::Pairs(&pairs), place));
+            prop_assert_eq!(as_pairs, told(codec.encode(Rows::Batches(&[columns(&pairs)]), place)));
+        }
+    }
 }

@@ -79,6 +79,15 @@ impl StreamInfo {
         self.codec.schema().is_bytes()
     }
 
+    /// Refuses keys and values where rows have a schema.
+    pub(crate) fn expect_bytes(&self) -> Result<(), Failure> {
+        if self.is_bytes() {
+            return Ok(());
+        }
+        let message = format!("stream {}: it has a schema, and bytes were given; append rows", self.path);
+        Err(Failure::invalid(message).with("stream", self.path.as_str()))
+    }
+
     pub(crate) fn codec(&self) -> &Codec {
         &self.codec
     }

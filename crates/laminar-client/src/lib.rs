@@ -61,6 +61,7 @@ pub use appended::{Appended, RowRange};
 pub use batch::Batch;
 pub use begin::{BegunBatch, HeldEpoch, NewBatch};
 pub use cluster::{Alteration, Cluster, MetadataSnapshot, NewStream};
+pub use codec::Pair;
 pub use compact::{CompactCommit, CompactOptions, CompactOutcome, CompactedRows};
 pub use config::{ClientConfig, ClusterPin};
 pub use connector::{Connected, ConnectionId, Connector, RemoteConnector};

@@ -14,7 +14,7 @@ use laminar_rpc::proto::{
 use laminar_rpc::{ErrorClass, Failure};
 
 use crate::appended::Appended;
-use crate::codec::Place;
+use crate::codec::{Pair, Place, Rows};
 use crate::description::StreamInfo;
 use crate::producer::{Lane, is_stream_changed};
 use crate::reader::{ReadOptions, RowReader};
@@ -148,17 +148,9 @@ impl StreamHandle {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub async fn append_bytes(
-        &self,
-        partition: Option<u32>,
-        pairs: &[(Option<Bytes>, Option<Bytes>)],
-    ) -> Result<Appended, Failure> {
-        let info = self.info();
-        if !info.is_bytes() {
-            let message = format!("stream {}: it has a schema, and bytes were given; append rows", info.path);
-            return Err(Failure::invalid(message).with("stream", info.path.as_str()));
-        }
-        self.append_at(&[info.codec().pairs(pairs)?], partition).await
+    pub async fn append_bytes(&self, partition: Option<u32>, pairs: &[Pair]) -> Result<Appended, Failure> {
+        self.info().expect_bytes()?;
+        self.append_rows(Rows::Pairs(pairs), partition).await
     }
 
     /// Appends rows to one partition, whatever their keys; to those of their keys if none is named.
@@ -170,13 +162,17 @@ impl StreamHandle {
         batches: &[RecordBatch],
         partition: Option<u32>,
     ) -> Result<Appended, Failure> {
+        self.append_rows(Rows::Batches(batches), partition).await
+    }
+
+    async fn append_rows(&self, rows: Rows<'_>, partition: Option<u32>) -> Result<Appended, Failure> {
         let limit = self.limit();
         let lane = self.lane();
         let mut placed = 0;
         loop {
             let info = self.info();
             let place = self.place(&info, partition)?;
-            let result = append_through(&lane, self.session(), &info, batches, place, limit).await;
+            let result = append_through(&lane, self.session(), &info, rows, place, limit).await;
             match result {
                 Err(failure)
                     if is_stream_changed(&failure) && !failure.outcome_unknown && placed < PLACED_MAX =>
@@ -405,11 +401,11 @@ pub(crate) async fn append_through(
     lane: &Arc<Lane>,
     session: &Session,
     info: &StreamInfo,
-    batches: &[RecordBatch],
+    rows: Rows<'_>,
     place: Place,
     limit: Limit,
 ) -> Result<Appended, Failure> {
-    let parts = info.codec().encode(batches, place).map_err(|failure| info.name(failure))?;
+    let parts = info.codec().encode(rows, place).map_err(|failure| info.name(failure))?;
     if parts.is_empty() {
         return Ok(Appended::default());
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
-use bytes::Bytes;
 use laminar_core::error::ErrorKind;
 use laminar_core::guard::PartitionGuardSet;
 use laminar_rpc::Failure;
@@ -12,7 +11,7 @@ use laminar_rpc::proto::TrimRequest;
 
 use crate::appended::Appended;
 use crate::batch::Batch;
-use crate::codec::Place;
+use crate::codec::{Pair, Place, Rows};
 use crate::description::StreamInfo;
 use crate::producer::{Lane, is_stream_changed};
 use crate::retry::Repeat;
@@ -92,17 +91,9 @@ impl Writer {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub async fn append_bytes(
-        &self,
-        partition: Option<u32>,
-        pairs: &[(Option<Bytes>, Option<Bytes>)],
-    ) -> Result<Appended, Failure> {
-        let info = self.run.stream().info();
-        if !info.is_bytes() {
-            let message = format!("stream {}: it has a schema, and bytes were given; append rows", info.path);
-            return Err(Failure::invalid(message).with("stream", info.path.as_str()));
-        }
-        self.append_at(&[info.codec().pairs(pairs)?], partition).await
+    pub async fn append_bytes(&self, partition: Option<u32>, pairs: &[Pair]) -> Result<Appended, Failure> {
+        self.run.stream().info().expect_bytes()?;
+        self.append_rows(Rows::Pairs(pairs), partition).await
     }
 
     /// Appends rows to one partition, whatever their keys; to those of their keys if none is named.
@@ -114,6 +105,10 @@ impl Writer {
         batches: &[RecordBatch],
         partition: Option<u32>,
     ) -> Result<Appended, Failure> {
+        self.append_rows(Rows::Batches(batches), partition).await
+    }
+
+    async fn append_rows(&self, rows: Rows<'_>, partition: Option<u32>) -> Result<Appended, Failure> {
         let limit = self.run.stream().limit();
         let mut again = 0;
         loop {
@@ -121,7 +116,7 @@ impl Writer {
             let info = self.run.stream().info();
             let place = self.place(&info, partition)?;
             let session = self.run.stream().session();
-            let sent = append_through(&self.lane, session, &info, batches, place, limit).await;
+            let sent = append_through(&self.lane, session, &info, rows, place, limit).await;
             let failure = match sent {
                 Ok(appended) => return Ok(appended),
                 Err(failure) => failure,

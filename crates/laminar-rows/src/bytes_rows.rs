@@ -48,12 +48,23 @@ pub fn bytes_batch(keys: BinaryArray, values: BinaryArray) -> Result<RecordBatch
 pub fn encode_bytes(batch: &RecordBatch) -> Result<Bytes, RowsError> {
     let batch = StreamSchema::bytes().conform(batch)?;
     let (keys, values) = (batch.column(0).as_binary::<i32>(), batch.column(1).as_binary::<i32>());
-    let content = keys.value_data().len() + values.value_data().len();
-    let mut payload =
-        Vec::with_capacity(content.min(BATCH_BYTES_MAX as usize) + HEADER_BYTES * batch.num_rows());
-    for (key, value) in keys.iter().zip(values) {
-        put_operation(&mut payload, key.unwrap_or_default(), value);
-        check_size(payload.len(), batch.num_rows())?;
+    encode_pairs(keys.iter().map(Option::unwrap_or_default).zip(values.iter()))
+}
+
+/// The payload of a record with keys and values that never were columns: what [`encode_bytes`] makes of the same rows.
+///
+/// # Errors
+///
+/// Invalid: they are too large.
+pub fn encode_pairs<'a>(
+    pairs: impl ExactSizeIterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
+) -> Result<Bytes, RowsError> {
+    let rows = pairs.len();
+    let content: usize = pairs.clone().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum();
+    let mut payload = Vec::with_capacity(content.min(BATCH_BYTES_MAX as usize) + HEADER_BYTES * rows);
+    for (key, value) in pairs {
+        put_operation(&mut payload, key, value);
+        check_size(payload.len(), rows)?;
     }
     Ok(payload.into())
 }

@@ -54,7 +54,9 @@ mod split;
 mod values;
 mod verify;
 
-pub use bytes_rows::{Operation, bytes_batch, decode_bytes, encode_bytes, operations, put_operation};
+pub use bytes_rows::{
+    Operation, bytes_batch, decode_bytes, encode_bytes, encode_pairs, operations, put_operation,
+};
 pub use encode::{decode, encode, encode_pieces, encode_with_schema};
 pub use error::RowsError;
 pub use key::{KEY_SEED, hash_key, hashes, keys, partition_of};
@@ -62,6 +64,6 @@ pub use key_decode::decode_keys;
 pub use kv_rows::{decode_kv_payload, decode_kv_rows, encode_kv};
 pub use metadata::{METADATA_COLUMNS, RowPlace, metadata_fields, with_metadata};
 pub use project::{Coalescer, project, slice_offsets};
-pub use row_bytes::{batch_bytes, check_row_bytes};
+pub use row_bytes::{batch_bytes, check_pair_bytes, check_row_bytes};
 pub use schema::{RowForm, StreamSchema};
 pub use split::split;

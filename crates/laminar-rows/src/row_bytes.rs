@@ -26,6 +26,22 @@ pub fn check_row_bytes(batch: &RecordBatch, limit: u64) -> Result<(), RowsError>
     }
 }
 
+/// Refuses a key and a value of a stream of bytes that have more than `limit` bytes, as [`check_row_bytes`] does.
+///
+/// # Errors
+///
+/// Invalid: names the first such row.
+pub fn check_pair_bytes<'a>(
+    pairs: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    limit: u64,
+) -> Result<(), RowsError> {
+    let bytes = pairs.map(|(key, value)| key.len() as u64 + value.map_or(0, |value| value.len() as u64));
+    match bytes.enumerate().find(|(_, bytes)| *bytes > limit) {
+        Some((row, bytes)) => Err(RowsError::RowTooLarge { row, bytes, limit }),
+        None => Ok(()),
+    }
+}
+
 /// The size of a batch's values. Buffers count as far as its rows use them.
 pub fn batch_bytes(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(array_bytes).sum()

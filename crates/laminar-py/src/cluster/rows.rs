@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use arrow_array::{BinaryArray, RecordBatch};
 use arrow_schema::ArrowError;
 use bytes::Bytes;
+use laminar_client::Pair;
 use laminar_rpc::Failure;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -13,9 +14,6 @@ use pyo3_arrow::input::AnyRecordBatch;
 
 use crate::args;
 use crate::errors::{invalid, of_failure};
-
-/// A key and a value, each bytes or none.
-pub(crate) type Pair = (Option<Bytes>, Option<Bytes>);
 
 /// The batches of anything that speaks the Arrow C interface. What a foreign producer hands out may be anything, and the
 /// import panics on some of it.
