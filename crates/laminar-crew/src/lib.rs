@@ -16,6 +16,9 @@
 //!    (`crew.rs`).
 //! 3. A task that is about to wait for the disk gives the turn back first ([`in_place`]), so that others go on.
 //!
+//! Of many callers none takes the turn: none can know when it is given a core again. They come back one after the other
+//! (`caller.rs`, `line.rs`).
+//!
 //! Where a task runs changes nothing about what it does. Timers, sockets and channels are tokio's.
 //!
 //! # Invariants
@@ -29,12 +32,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod caller;
 mod crew;
 mod joining;
+mod line;
 #[cfg(test)]
 mod tests;
 mod turn;
 
+pub use caller::{Caller, Callers};
 pub use crew::Crew;
 pub use joining::{Joining, NotJoined, spawn};
 pub use turn::{Turn, in_place, is_in_crew};

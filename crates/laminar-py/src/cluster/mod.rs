@@ -5,7 +5,6 @@ mod guards;
 mod in_use;
 mod machines;
 mod of_process;
-mod parked;
 mod reader;
 mod records;
 mod rows;

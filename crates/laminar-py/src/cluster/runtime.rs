@@ -4,18 +4,17 @@
 //! touches its parent's.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use laminar_crew::Crew;
+use laminar_crew::{Caller, Callers, Crew};
 use laminar_rpc::Failure;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-use super::parked::{Callers, Parked};
 use crate::errors::of_failure;
 use crate::gate;
 
@@ -77,12 +76,18 @@ pub(crate) fn block_on<T: Send>(
     let runtime = runtime(py)?;
     let mut call = std::pin::pin!(call);
     loop {
-        let waited = py.detach(|| {
+        let caller = runtime.callers.enter();
+        let (waited, caller) = py.detach(|| {
             let _entered = runtime.tokio.enter();
-            let waited = wait_for(runtime, call.as_mut());
-            stay_if_ending();
-            waited
+            let waited = wait_for(runtime, &caller, call.as_mut());
+            if is_ending() {
+                drop(caller);
+                stay();
+            }
+            caller.before_lock();
+            (waited, caller)
         });
+        caller.with_lock();
         match waited {
             Poll::Ready(done) => return done.map_err(|failure| of_failure(&failure)),
             Poll::Pending => py.check_signals()?,
@@ -91,10 +96,8 @@ pub(crate) fn block_on<T: Send>(
 }
 
 /// Waits for a call, but not for longer than signals may wait.
-fn wait_for<T>(tasks: &'static Tasks, mut call: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
-    let _counted = tasks.callers.enter();
-    let parked = Parked::new(&tasks.callers);
-    let waker = Waker::from(Arc::clone(&parked));
+fn wait_for<T>(tasks: &Tasks, caller: &Caller, mut call: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    let waker = caller.waker();
     let mut context = Context::from_waker(&waker);
     let until = Instant::now() + SIGNALS_INTERVAL;
     let mut turn = None;
@@ -111,7 +114,7 @@ fn wait_for<T>(tasks: &'static Tasks, mut call: Pin<&mut impl Future<Output = T>
             }
             return polled;
         }
-        turn = parked.wait(turn, until);
+        turn = caller.wait(turn, until);
     }
 }
 
@@ -123,10 +126,15 @@ pub(crate) fn interpreter_ends() {
     ENDING.get_or_init(|| std::thread::current().id());
 }
 
+/// Whether another thread ends the interpreter.
+fn is_ending() -> bool {
+    ENDING.get().is_some_and(|ending| *ending != std::thread::current().id())
+}
+
 /// A daemon thread that comes back to an interpreter that has ended would end the process with a fault. It stays here
 /// instead: the process is about to be gone.
-fn stay_if_ending() {
-    while ENDING.get().is_some_and(|ending| *ending != std::thread::current().id()) {
+fn stay() -> ! {
+    loop {
         std::thread::park();
     }
 }
