@@ -100,11 +100,6 @@ impl Session {
         lock(&self.of_process().live).as_ref().map(|live| live.hello.clone())
     }
 
-    /// Whether the node is in another process, as far as is known.
-    pub(crate) fn is_remote(&self) -> bool {
-        lock(&self.of_process().live).as_ref().is_some_and(|live| live.transport.is_remote())
-    }
-
     /// Guards of this process' writers.
     pub(crate) fn feed(&self) -> Arc<GuardFeed> {
         self.of_process().feed.clone()

@@ -153,11 +153,6 @@ impl Transport {
         Ok(Transport::Remote(client, Arc::new(OpenAppends::new(crew.cloned()))))
     }
 
-    /// Whether the node is in another process.
-    pub fn is_remote(&self) -> bool {
-        matches!(self, Transport::Remote(..))
-    }
-
     /// Appends rows as [`append`](Self::append) does, and over a call that stays open where the node is in another process.
     ///
     /// # Errors

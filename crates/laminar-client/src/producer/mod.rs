@@ -22,7 +22,7 @@ use laminar_rpc::{ErrorClass, Failure};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use self::queue::{Item, Pace, Progress, Step};
+use self::queue::{Item, Progress, Step};
 use crate::appended::Appended;
 use crate::ownership::Ownership;
 use crate::session::{Limit, Session, lock};
@@ -49,9 +49,6 @@ pub(crate) struct Lane {
 struct State {
     waiting: VecDeque<Item>,
     driven: bool,
-    pace: Pace,
-    /// The driver is not to be woken before so many wait.
-    wanted: usize,
     /// The producer's id and its last sequence that landed.
     producer: Option<(u64, u64)>,
 }
@@ -141,16 +138,16 @@ impl Lane {
 
     /// Puts an append behind others. Whoever finds the lane idle drives it.
     fn enqueue(self: &Arc<Self>, item: Item) -> Option<Driver> {
-        let (idle, awaited) = {
+        let driven = {
             let mut state = lock(&self.state);
             state.waiting.push_back(item);
-            let idle = !std::mem::replace(&mut state.driven, true);
-            (idle, state.waiting.len() >= state.wanted)
+            std::mem::replace(&mut state.driven, true)
         };
-        if !idle && awaited {
+        if driven {
             self.arrived.notify_one();
+            return None;
         }
-        idle.then(|| Box::pin(send::drive(self.clone())) as Driver)
+        Some(Box::pin(send::drive(self.clone())))
     }
 
     /// The time of a caller is over.

@@ -75,45 +75,6 @@ impl Progress {
     }
 }
 
-/// Whether a request waits for those who were in the last one. Callers that append again and again come back at about the
-/// same time, and a request for all of them costs what it costs for the first: without it every other one has a single row.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    /// Callers of the last request, and those who waited behind it.
-    callers: usize,
-    /// How often in a row those who were waited for did not come.
-    missed: u32,
-    /// Requests until they are waited for again.
-    passes: u32,
-}
-
-/// Nobody waits for more others than this.
-const WANTED_MAX: usize = 256;
-/// Those who do not come are waited for again after at most 2 to the power of this requests.
-const MISSED_MAX: u32 = 6;
-
-impl Pace {
-    /// How many appends the next request should have; 0 or 1: it need not wait.
-    pub(crate) fn wanted(&mut self) -> usize {
-        if self.passes > 0 {
-            self.passes -= 1;
-            return 0;
-        }
-        self.callers.min(WANTED_MAX)
-    }
-
-    /// Says whether those who were waited for came in time.
-    pub(crate) fn waited(&mut self, all_came: bool) {
-        self.missed = if all_came { 0 } else { (self.missed + 1).min(MISSED_MAX) };
-        self.passes = if all_came { 0 } else { 1 << self.missed };
-    }
-
-    /// Says that a request of so many callers was answered, and how many wait behind it.
-    pub(crate) fn answered(&mut self, callers: usize, waiting: usize) {
-        self.callers = callers + waiting;
-    }
-}
-
 /// What the driver does next.
 pub(crate) enum Turn {
     /// Sends these as one request.
@@ -234,36 +195,6 @@ mod tests {
         assert_eq!(sizes(next_turn(&mut waiting, now, 100)), [2]);
         assert!(matches!(next_turn(&mut waiting, now, 100), Turn::Wait(wake) if wake == due));
         assert_eq!(sizes(next_turn(&mut waiting, due, 100)), [1]);
-    }
-
-    #[test]
-    fn callers_that_come_back_are_waited_for() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.wanted(), 0);
-        pace.answered(1, 0);
-        assert_eq!(pace.wanted(), 1, "one caller has nobody to wait for");
-        pace.answered(1, 7);
-        for _ in 0..3 {
-            assert_eq!(pace.wanted(), 8);
-            pace.waited(true);
-            pace.answered(8, 0);
-        }
-    }
-
-    #[test]
-    fn callers_that_do_not_come_back_are_waited_for_ever_less() {
-        let mut pace = Pace::default();
-        pace.answered(2, 0);
-        let mut waits = Vec::new();
-        for request in 0..300 {
-            if pace.wanted() > 1 {
-                waits.push(request);
-                pace.waited(false);
-            }
-        }
-        assert_eq!(waits, [0, 3, 8, 17, 34, 67, 132, 197, 262]);
-        pace.waited(true);
-        assert_eq!(pace.wanted(), 2);
     }
 
     #[test]

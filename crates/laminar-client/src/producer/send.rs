@@ -21,17 +21,11 @@ const MINTS_MAX: u32 = 3;
 /// The wait of a refused append where the node names none.
 const PARK_DEFAULT: Duration = Duration::from_millis(20);
 const PARK_MAX: Duration = Duration::from_secs(1);
-/// How long a request waits for others at most.
-const GATHER_MAX: Duration = Duration::from_millis(1);
 
 /// Sends until nothing waits.
 pub(super) async fn drive(lane: Arc<Lane>) {
     let mut driving = Driving { lane: &lane, done: false };
     loop {
-        // Inside the node's process a request costs little, and callers get ready while it is on its way.
-        if lane.session.is_remote() {
-            gather(&lane).await;
-        }
         let turn = {
             let mut state = lock(&lane.state);
             let turn =
@@ -42,13 +36,7 @@ pub(super) async fn drive(lane: Arc<Lane>) {
             turn
         };
         match turn {
-            Turn::Send(items) => {
-                let callers = items.len();
-                send(&lane, items).await;
-                let mut state = lock(&lane.state);
-                let waiting = state.waiting.len();
-                state.pace.answered(callers, waiting);
-            }
+            Turn::Send(items) => send(&lane, items).await,
             Turn::Wait(until) => {
                 // Either is a reason to look again.
                 let _ = tokio::time::timeout_at(until, lane.arrived.notified()).await;
@@ -58,33 +46,6 @@ pub(super) async fn drive(lane: Arc<Lane>) {
                 return;
             }
         }
-    }
-}
-
-/// Waits a moment for callers that were answered together, and are likely to come back together.
-async fn gather(lane: &Lane) {
-    let wanted = {
-        let mut state = lock(&lane.state);
-        if state.waiting.is_empty() {
-            return;
-        }
-        state.wanted = state.pace.wanted();
-        state.wanted
-    };
-    let until = Instant::now() + GATHER_MAX;
-    let all_came = loop {
-        if lock(&lane.state).waiting.len() >= wanted {
-            break true;
-        }
-        // The queue is looked at again: an older notification may have been left.
-        if tokio::time::timeout_at(until, lane.arrived.notified()).await.is_err() {
-            break false;
-        }
-    };
-    let mut state = lock(&lane.state);
-    state.wanted = 0;
-    if wanted > 1 {
-        state.pace.waited(all_came);
     }
 }
 
