@@ -36,6 +36,10 @@ BESIDE_HERE, BESIDE_OTHER = "disk, in turns with the node's process", "disk, in 
 KAFKA, KAFKA_UNSYNCED, SQLITE = "Kafka, fsync", "Kafka, no fsync", "SQLite"
 
 
+def on_partitions(who: str, partitions: int) -> str:
+    return f"{who}, {partitions} partition" + ("s" if partitions > 1 else "")
+
+
 class Bench:
     """What the lines share: folders, sizes, Kafka if it is there."""
 
@@ -100,18 +104,19 @@ def clients(bench: Bench, line: Line) -> None:
     line.add(SQLITE, sqlite.clients(bench.folder(), 64, bench.scaled(6_000), SIZE, bench.seed)["rows_per_second"])
     if not bench.kafka:
         return
-    # Which layout suits Kafka best depends on the machine: the best of them stands for it in each round.
+    # Kafka is fastest on one partition, since it writes and syncs each by itself; ours is not.
+    # Which layout of producers suits it depends on the machine: the better one of each round stands for it.
     for who, fsync, amount in ((KAFKA, True, bench.scaled(8_000)), (KAFKA_UNSYNCED, False, bench.scaled(100_000))):
-        rates = {}
-        for partitions in (1, PARTITIONS):
+        for partitions in (PARTITIONS, 1):
             topic = bench.topic(f"clients-{fsync}-{partitions}", partitions, fsync=fsync)
+            rates = {}
             for producers in (1, 64):
                 given = {"threads": 64, "producers": producers, "partitions": partitions, "count": amount}
                 rate = bench.kafka.ask("clients", topic=topic, bytes=SIZE, **given)["rows_per_second"]
-                rates[f"{producers} producers, {partitions} partitions"] = rate
-        best = max(rates, key=rates.__getitem__)
-        line.add(who, rates[best])
-        line.notes[who] = "best of " + ", ".join(f"{name}: {report.number(rate)}" for name, rate in rates.items())
+                rates[f"{producers} producers"] = rate
+            name = on_partitions(who, partitions)
+            line.add(name, max(rates.values()))
+            line.notes[name] = "better of " + ", ".join(f"{key}: {report.number(rate)}" for key, rate in rates.items())
 
 
 def arrow(bench: Bench, line: Line) -> None:
@@ -250,7 +255,11 @@ LINES: list[tuple[str, str, str, list[Budget], Round]] = [
         [
             Budget(ours, limit, other, at_least=True)
             for ours in (ALL_HERE, ONE_OTHER, EIGHT_OTHERS)
-            for limit, other in ((5, KAFKA), (1, KAFKA_UNSYNCED), (10, SQLITE))
+            for limit, other in (
+                *((5, on_partitions(KAFKA, count)) for count in (PARTITIONS, 1)),
+                *((1, on_partitions(KAFKA_UNSYNCED, count)) for count in (PARTITIONS, 1)),
+                (10, SQLITE),
+            )
         ],
         clients,
     ),
