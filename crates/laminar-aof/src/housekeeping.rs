@@ -9,8 +9,8 @@ use crate::segment::{Segment, SegmentExtent};
 /// Something to do, in order; but for the first two, once what it depends on is synced.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Make the next segment ready.
-    Prepare { capacity: u64 },
+    /// Make the next segment ready, with zeros written to all of it if it is `filled`.
+    Prepare { capacity: u64, filled: bool },
     /// Sync what was written of a segment so far.
     Flush { segment: Arc<Segment> },
     /// Write index and trailer of a segment that is left behind, when the log began at `start`.

@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{AofError, SegmentPart};
 use crate::format::{
-    INDEX_ENTRY_BYTES, IndexEntry, SegmentHeader, SegmentKey, Trailer, decode_index, encode_index,
-    free_file_name, segment_file_name,
+    DATA_START, INDEX_ENTRY_BYTES, IndexEntry, SegmentHeader, SegmentKey, Trailer, decode_index,
+    encode_index, free_file_name, segment_file_name,
 };
 use crate::fs::{Folder, OpenFile};
+
+/// How much of a segment is filled at a time.
+const FILL_BYTES: usize = 1 << 20;
 
 /// A segment, shared by the writer, the log and its readers. As long as a reader has it, its file is not recycled.
 #[derive(Debug)]
@@ -47,6 +50,11 @@ impl Segment {
             named: AtomicBool::new(draft_id.is_none()),
             index: Mutex::new(index),
         }
+    }
+
+    /// Whether its file was that of another segment before.
+    pub(crate) fn is_recycled(&self) -> bool {
+        self.draft_id != self.key.id
     }
 
     /// What its file is called once it is no draft any more.
@@ -190,5 +198,23 @@ impl OpenSegment {
         file.write_at(&header.encode(), 0)?;
         let segment = Arc::new(Segment::new(&header, Index::Here(Vec::new()), Some(draft_id)));
         Ok(Self { segment, file })
+    }
+
+    /// Writes zeros to all of a new segment, unless its file was one before. The first write to each block of a file that
+    /// is only reserved changes the file's metadata too, which the next sync then waits for.
+    pub(crate) fn fill(&self) -> Result<(), AofError> {
+        if self.segment.is_recycled() {
+            return Ok(());
+        }
+        let zeros = vec![0; FILL_BYTES];
+        let mut at = DATA_START;
+        while at < self.segment.capacity {
+            let bytes = (self.segment.capacity - at).min(FILL_BYTES as u64) as usize;
+            self.file.write_at(&zeros[..bytes], at)?;
+            // A little at a time: whoever syncs an append waits for what the disk was given before.
+            self.file.sync()?;
+            at += bytes as u64;
+        }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! One write carries one group. Before the first group of a segment is written, all of the segment before is synced and
 //! its name is durable; a cut, a failure and an opening begin a new segment. So below the beginning of the last segment
-//! everything is on disk, and no byte of a segment is ever written twice.
+//! everything is on disk, and no byte of a segment is ever written twice, but for zeros before it is used.
 //!
 //! In the background a segment is a draft while groups are written into it: its file gets its name after its first sync,
 //! and only then, with the name on disk too, is anyone told. A crash before leaves a log without the segment, as if
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crc32c::crc32c;
 
+use crate::config::Durability;
 use crate::error::AofError;
 use crate::format::{DATA_START, GROUP_HEADER_BYTES, GroupHeader, IndexEntry, push_record, record_bytes};
 use crate::fs::OpenFile;
@@ -28,6 +29,8 @@ use crate::ticket::Completion;
 const GROUP_BYTES_MAX: usize = 1 << 20;
 /// After so many bytes they are synced on the side, so that the sync at the end has little left to wait for.
 const FLUSH_BYTES: u64 = 8 << 20;
+/// If groups are no larger on average, the next segment is filled before it is written to.
+const FILLED_GROUP_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Default)]
 pub(crate) struct Writer {
@@ -60,6 +63,8 @@ struct Active {
     /// The group that raised the mark, while it is the last one and not synced.
     unsynced_mark: Option<[u8; GROUP_HEADER_BYTES]>,
     next_index_at: u64,
+    /// Groups written so far.
+    groups: u64,
     preparing: bool,
 }
 
@@ -76,6 +81,7 @@ impl Active {
             marked: true,
             unsynced_mark: None,
             next_index_at: 0,
+            groups: 0,
             preparing: false,
         }
     }
@@ -305,6 +311,7 @@ impl Writer {
         let active = self.active.as_mut().expect("it was written to");
         active.segment.add_to_index(&mut index);
         active.extent.end = first + written as u64;
+        active.groups += 1;
         let range = SegmentRange {
             segment: Arc::clone(&active.segment),
             extent: active.extent,
@@ -418,7 +425,11 @@ impl Writer {
             && active.extent.data_end > active.segment.capacity / 2
         {
             active.preparing = true;
-            log.submit_jobs(&mut vec![Job::Prepare { capacity: log.capacity_for(active.segment.capacity) }]);
+            let capacity = log.capacity_for(active.segment.capacity);
+            // Who syncs many small groups waits for each of them; large ones would only be written twice.
+            let filled = log.config.durability == Durability::Synced
+                && active.extent.data_end / active.groups.max(1) <= FILLED_GROUP_BYTES_MAX;
+            log.submit_jobs(&mut vec![Job::Prepare { capacity, filled }]);
         }
     }
 

@@ -405,8 +405,11 @@ impl Log {
     }
 
     /// Makes an empty segment that is on disk under its name.
-    fn ready_segment(&self, capacity: u64) -> Result<OpenSegment, AofError> {
+    fn ready_segment(&self, capacity: u64, filled: bool) -> Result<OpenSegment, AofError> {
         let made = self.draft_segment(capacity)?;
+        if filled {
+            made.fill()?;
+        }
         made.file.sync()?;
         let file = self.give_name(&made.segment, made.file)?;
         self.sync_names()?;
@@ -416,7 +419,7 @@ impl Log {
     /// Makes a segment for what is to be written now.
     pub(crate) fn make_segment(&self, capacity: u64) -> Result<OpenSegment, AofError> {
         match self.config.durability {
-            Durability::Synced => self.ready_segment(capacity),
+            Durability::Synced => self.ready_segment(capacity, false),
             Durability::Background => self.draft_segment(capacity),
         }
     }
@@ -462,7 +465,7 @@ impl Log {
     /// append that needs the file reports it.
     pub(crate) fn do_job(&self, job: Job) {
         let done = match job {
-            Job::Prepare { capacity } => self.prepare(capacity),
+            Job::Prepare { capacity, filled } => self.prepare(capacity, filled),
             Job::Flush { segment } => self.flush(&segment),
             Job::Seal { segment, extent, start } => {
                 self.file(&segment).and_then(|file| segment.seal(&file, extent, start))
@@ -486,11 +489,11 @@ impl Log {
         flushed
     }
 
-    fn prepare(&self, capacity: u64) -> Result<(), AofError> {
+    fn prepare(&self, capacity: u64, filled: bool) -> Result<(), AofError> {
         if self.files().prepared.is_some() {
             return Ok(());
         }
-        let made = self.ready_segment(capacity)?;
+        let made = self.ready_segment(capacity, filled)?;
         let mut files = self.files();
         // A segment that was begun meanwhile has a higher id, and ids give the order.
         if files.next_id == made.segment.key.id + 1 && files.prepared.is_none() {

@@ -398,3 +398,36 @@ fn callers_leave_a_disk_that_was_slow_to_the_thread_until_it_is_fast_again() {
     assert!(append(), "the disk took 30 ms");
     assert!(!append(), "it is fast again");
 }
+
+/// How often the second segment was written to while groups of so many bytes were appended to the first.
+fn writes_ahead(group_bytes: usize, groups: usize, durability: Durability) -> usize {
+    let fs = MemoryFileSystem::new();
+    let committer = Committer::manual(CommitterConfig::default(), Arc::new(fs.clone())).unwrap();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&written);
+    fs.on_call(move |call| {
+        if call.operation == FileOperation::Write {
+            seen.lock().unwrap().push(call.path.clone());
+        }
+        None
+    });
+    let config = AofConfig { durability, segment_bytes_min: 2 << 20, ..AofConfig::default() };
+    let log = open(&committer, "one", config);
+    for _ in 0..groups {
+        drop(log.append(vec![Bytes::from(vec![1; group_bytes])]).unwrap());
+        committer.step();
+        committer.step();
+    }
+    let written = written.lock().unwrap();
+    written.iter().filter(|path| **path != written[0]).count()
+}
+
+#[test]
+fn the_next_segment_of_small_synced_groups_is_written_before_it_is_used() {
+    // A header, and a megabyte at a time.
+    assert_eq!(writes_ahead(30_000, 40, Durability::Synced), 3);
+    // Large groups would only be written twice.
+    assert_eq!(writes_ahead(200_000, 6, Durability::Synced), 1);
+    // Nobody waits for the sync of one in the background.
+    assert_eq!(writes_ahead(30_000, 40, Durability::Background), 1);
+}
