@@ -117,13 +117,14 @@ def test_folder_that_is_gone_is_not_made_anew(folder: Path) -> None:
 
 
 def test_folder_that_was_moved_is_opened_where_it_is_now(folder: Path) -> None:
-    landed = 0
+    landed, unknown = 0, 0
 
     def is_told() -> bool:
-        nonlocal landed
+        nonlocal landed, unknown
         try:
             stream.append([{"n": 1}])
         except UnavailableError as error:
+            unknown += error.outcome_unknown
             return "the folder is gone" in str(error)
         # The node has not looked yet; its files are where the folder is now.
         landed += 1
@@ -134,5 +135,6 @@ def test_folder_that_was_moved_is_opened_where_it_is_now(folder: Path) -> None:
         moved = folder.rename(folder.with_name("moved"))
         wait_until("the handle says that the folder is gone", is_told)
         with laminar.open(moved, timeout=30.0) as db:
-            assert db.stream("/numbers").read().read_all().num_rows == landed
+            # One that was on its way when the node looked may have landed, and its error says so.
+            assert landed <= db.stream("/numbers").read().read_all().num_rows <= landed + unknown
     assert not folder.exists()
