@@ -9,13 +9,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
 use laminar_crew::Crew;
 use laminar_rpc::proto::laminar_client::LaminarClient;
 use laminar_rpc::proto::laminar_server::Laminar;
 use laminar_rpc::proto::{self, AppendAnswer, ReadResponse, ScanResponse, WatchResponse};
-use laminar_rpc::{AUTHORIZATION, ErrorClass, Failure, LocalSocket};
+use laminar_rpc::{AUTHORIZATION, CrewExecutor, ErrorClass, Failure, LocalSocket};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::codegen::{Service, http::Uri};
@@ -75,16 +74,6 @@ impl Service<Uri> for ToSocket {
     }
 }
 
-/// Has the tasks of a connection run by a crew.
-#[derive(Clone)]
-struct OfCrew(Crew);
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for OfCrew {
-    fn execute(&self, task: F) {
-        self.0.spawn(task);
-    }
-}
-
 /// Calls of a node in another process.
 pub type RemoteNode = LaminarClient<InterceptedService<Channel, Bearer>>;
 
@@ -129,7 +118,7 @@ impl Transport {
             .initial_stream_window_size(8 << 20)
             .initial_connection_window_size(32 << 20);
         let endpoint = match crew {
-            Some(crew) => endpoint.executor(OfCrew(crew.clone())),
+            Some(crew) => endpoint.executor(CrewExecutor(crew.clone())),
             None => endpoint,
         };
         let secret = secret.map(|secret| {

@@ -25,6 +25,8 @@ pub struct Crew {
 #[derive(Default)]
 pub(crate) struct Shared {
     state: Mutex<State>,
+    /// Whether what its tasks spawn is tokio's.
+    pub(crate) is_apart: bool,
 }
 
 #[derive(Default)]
@@ -47,6 +49,18 @@ impl Crew {
         let shared: Arc<Shared> = Arc::default();
         // Tasks count on going on in one poll of the keeper; tokio's own budget would end them after a hundred steps.
         drop(tokio::spawn(tokio::task::unconstrained(Keeper { shared: Arc::clone(&shared) })));
+        Self::of(shared)
+    }
+
+    /// A crew for tasks that wait for each other, such as those of a connection: as one task of tokio they wake no thread
+    /// for that. What they spawn is not theirs, and they never have a turn to give back.
+    pub fn apart() -> Self {
+        let shared = Arc::new(Shared { is_apart: true, ..Shared::default() });
+        drop(tokio::spawn(Keeper { shared: Arc::clone(&shared) }));
+        Self::of(shared)
+    }
+
+    fn of(shared: Arc<Shared>) -> Self {
         let handles = Arc::new(Handles(Arc::clone(&shared)));
         Self { shared, _handles: handles }
     }

@@ -19,6 +19,8 @@
 //! Of many callers none takes the turn: none can know when it is given a core again. They come back one after the other
 //! (`caller.rs`, `line.rs`).
 //!
+//! Connections have crews of their own ([`Crew::apart`]), which only their keepers run.
+//!
 //! Where a task runs changes nothing about what it does. Timers, sockets and channels are tokio's.
 //!
 //! # Invariants

@@ -73,12 +73,14 @@ fn whoever_has_the_turn_runs_the_tasks_and_nobody_else_does() {
 fn with_nobody_at_it_the_keeper_runs_the_tasks() {
     let runtime = runtime();
     let crew = crew(&runtime);
+    let (go_on, told) = oneshot::channel();
     let (done, finished) = oneshot::channel();
     crew.spawn(async move {
-        // It waits for a timer of tokio, which wakes it from a thread that has no turn.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        // It is woken from a thread that has no turn.
+        told.await.unwrap();
         done.send((is_in_crew(), thread::current().id())).unwrap();
     });
+    go_on.send(()).unwrap();
     let (in_crew, ran_on) = runtime.block_on(finished).unwrap();
     assert!(in_crew);
     assert_ne!(ran_on, thread::current().id());
@@ -217,6 +219,30 @@ fn outside_of_a_crew_tasks_are_tokios() {
     let runtime = runtime();
     let joined = runtime.block_on(async { spawn(async { is_in_crew() }).await });
     assert_eq!(joined, Ok(false));
+}
+
+#[test]
+fn what_the_tasks_of_a_crew_apart_spawn_outlives_it() {
+    let runtime = runtime();
+    let crew = {
+        let _entered = runtime.enter();
+        Crew::apart()
+    };
+    let (go_on, told) = oneshot::channel();
+    let (done, finished) = oneshot::channel();
+    let (spawned, is_spawned) = oneshot::channel();
+    crew.spawn(async move {
+        spawned.send(is_in_crew()).unwrap();
+        drop(spawn(async move {
+            told.await.unwrap();
+            done.send(()).unwrap();
+        }));
+    });
+    assert_eq!(runtime.block_on(is_spawned), Ok(false));
+    drop(self::turn(&crew));
+    drop(crew);
+    go_on.send(()).unwrap();
+    runtime.block_on(finished).unwrap();
 }
 
 #[test]

@@ -36,7 +36,8 @@ impl Turn {
 
     /// Runs tasks until none can go on, or `done` says that there is no need to.
     pub fn run_until(&self, done: impl Fn() -> bool) {
-        as_current(&self.shared, true, || while !done() && self.shared.run_one() {});
+        let run = || while !done() && self.shared.run_one() {};
+        if self.shared.is_apart { run() } else { as_current(&self.shared, true, run) }
     }
 
     /// Gives the turn back, after running a few of the tasks that are left.

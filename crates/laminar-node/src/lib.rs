@@ -5,7 +5,7 @@
 //!
 //! # One append, through the files in order
 //!
-//! 1. `service.rs` takes the call, over gRPC or from this process.
+//! 1. `service.rs` takes the call, over gRPC (`connection.rs`) or from this process.
 //! 2. `node/append.rs` checks it, finds owner and epoch, and proposes one entry to the data group.
 //! 3. The data group's apply refuses any record whose epoch is not the partition's at that place of the log (wall 2).
 //! 4. The verdict comes back with offsets, or with who took over and when.
@@ -27,6 +27,7 @@
 
 mod clock;
 mod config;
+mod connection;
 mod detached;
 pub mod embedded;
 mod error;
