@@ -81,6 +81,11 @@ impl AsyncRead for LocalSocket {
             match readable.try_io(|stream| stream.get_ref().read(buffer.initialize_unfilled_to(room))) {
                 Ok(Ok(read)) => {
                     buffer.advance(read);
+                    // With less than there was room for, all was taken, and the system tells when there is more. Nothing
+                    // at all is the end, which stays.
+                    if 0 < read && read < room {
+                        readable.clear_ready();
+                    }
                     return Poll::Ready(Ok(()));
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
