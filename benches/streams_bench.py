@@ -84,6 +84,9 @@ def latency(bench: Bench, line: Line) -> None:
                 if rows == "bytes":
                     line.add(beside + words, got["floor"][percentile])
                     line.floor_waited(beside + words, got["floor"]["waited_share"])
+        if rows == "bytes":
+            for got, who in ((here, HERE), (there, OTHER)):
+                line.add(who + ", the first after a pause", got["after_pause_us"])
     line.add(SQLITE, sqlite.latency(bench.folder(), count, SIZE, bench.seed)["p50_us"])
     if bench.kafka:
         topic = bench.topic("latency", 1, fsync=True)

@@ -34,8 +34,9 @@ ROW_SCHEMA = pa.schema({"id": pa.int64(), "payload": pa.binary()})
 #: With the eight bytes of the id, 100 bytes a row.
 ARROW_PAYLOAD_BYTES = 92
 ARROW_ROWS = 10_000
-#: Appends, then bare writes, in turns.
-TURN = 25
+#: Appends, then bare writes, in turns. In turns of 25 appends from another process took a third longer: a core that has
+#: slept needs several of them to be awake again, and that is told apart.
+TURN = 100
 
 
 def say(**answer: Any) -> None:
@@ -117,7 +118,13 @@ def latency(folder: str, count: int, size: int, seed: int, rows: str = "bytes") 
                 waited += disk.waited_us() - before
         # A floor that waited for a core is the scheduler's, not the disk's.
         share = waited / sum(floor)
-        say(**summary(took[count // 4 :]), floor={**summary(floor[count // 4 :]), "waited_share": share})
+        # The node had nothing to do while the bare writes took their turn.
+        after_pause_us = statistics.median(took[TURN::TURN])
+        say(
+            **summary(took[count // 4 :]),
+            after_pause_us=after_pause_us,
+            floor={**summary(floor[count // 4 :]), "waited_share": share},
+        )
 
 
 def clients(  # noqa: PLR0913, PLR0917 - each is a number of the measurement
