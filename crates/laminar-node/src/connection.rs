@@ -1,8 +1,7 @@
 //! Connections of other processes: HTTP/2 by hyper, the calls by tonic.
 //!
 //! A connection and its calls are one crew ([`Crew::apart`]), and so one task of tokio: a message that came in wakes its call,
-//! and the call's answer the connection, dozens of times for an append, and none of these may wake a thread. tonic's own
-//! server has a task for each.
+//! and the call's answer the connection, and neither may wake a thread. tonic's own server has a task for each.
 
 use std::convert::Infallible;
 use std::io;
@@ -60,11 +59,20 @@ where
             }
             Some(Err(error)) => {
                 tracing::debug!(%error, "a connection could not be taken");
-                tokio::time::sleep(ACCEPT_WAIT).await;
+                if !is_of_one_connection(&error) {
+                    tokio::time::sleep(ACCEPT_WAIT).await;
+                }
             }
             None => return,
         }
     }
+}
+
+/// Whether the next connection may be taken at once: whoever came was gone again.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, InvalidInput, NotConnected};
+    // A socket that was reset takes no settings.
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | InvalidInput | NotConnected)
 }
 
 /// Answers the calls of one connection. When the node stops, no new ones.
