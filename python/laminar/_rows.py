@@ -31,7 +31,7 @@ def _is_pandas(rows: Any) -> bool:
     return module.split(".", 1)[0] == "pandas" and hasattr(rows, "columns")
 
 
-def _from_dicts(rows: list[Any] | tuple[Any, ...], schema: pa.Schema, stream: str) -> pa.Table:
+def _from_dicts(rows: list[Any] | tuple[Any, ...], schema: pa.Schema, stream: str) -> pa.RecordBatch | pa.Table:
     # Arrow leaves out what the schema does not name; a misspelt column would be lost.
     try:
         unknown = set[Any]().union(*rows).difference(schema.names)
@@ -50,7 +50,9 @@ def _from_dicts(rows: list[Any] | tuple[Any, ...], schema: pa.Schema, stream: st
         columns = [_column([row.get(field.name) for row in rows], field.type) for field in schema]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _blame(rows, schema, stream, error) from error
-    return pa.Table.from_arrays(columns, schema=_nullable(schema))
+    # Arrow splits a column whose bytes are too many for one; a batch is handed over with fewer steps than a table.
+    whole = not any(isinstance(column, pa.ChunkedArray) for column in columns)
+    return (pa.RecordBatch if whole else pa.Table).from_arrays(columns, schema=_nullable(schema))
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
