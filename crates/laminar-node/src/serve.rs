@@ -10,8 +10,7 @@ use std::path::Path;
 use futures_util::StreamExt;
 use laminar_rpc::{Failure, LocalSocket};
 use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::server::TcpIncoming;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 
 use crate::connection;
 use crate::folder::Endpoint;
@@ -43,8 +42,12 @@ pub(crate) async fn serve(node: &Node) -> Result<Endpoint, Failure> {
         pid: std::process::id(),
         folder_epoch,
     };
-    // The server's own setting is only for sockets that it binds itself; without it small answers wait 40 ms.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let incoming = TcpListenerStream::new(listener).map(|stream| {
+        let stream = stream?;
+        // Without it small answers wait 40 ms.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    });
     tokio::spawn(connection::accept(node.clone(), incoming, endpoint.secret.clone()));
     if let Some((_, socket)) = socket {
         let incoming = UnixListenerStream::new(socket).map(|stream| LocalSocket::new(stream?.into_std()?));

@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tonic::transport::server::Connected;
 
 /// Bytes that are read at once, at most: their place is zeroed first.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -120,12 +119,6 @@ impl AsyncWrite for LocalSocket {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.stream.get_ref().shutdown(std::net::Shutdown::Write))
     }
-}
-
-impl Connected for LocalSocket {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
 }
 
 #[cfg(test)]
